@@ -1,0 +1,31 @@
+"""Veilbench: the names that a plug-in author may import. Importing this package does not import torch."""
+
+from bench.errors import ConfigError, DataError, Diverged, PluginError, UserError
+from bench.registry import attack, dataset, method, metric
+from bench.types import (
+    CLIP_FRAMES,
+    NO_CLAIM,
+    Anonymizer,
+    Attack,
+    Claim,
+    Column,
+    Context,
+    Dataset,
+    Evaluator,
+    Identify,
+    Method,
+    Metric,
+    Prepared,
+    Sample,
+    Source,
+    ThreatModel,
+    Video,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Claim", "Column", "ConfigError", "Context", "DataError",
+    "Dataset", "Diverged", "Evaluator", "Identify", "Method", "Metric", "PluginError", "Prepared", "Sample", "Source",
+    "ThreatModel", "UserError", "Video", "attack", "dataset", "method", "metric",
+]

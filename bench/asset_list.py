@@ -1,0 +1,25 @@
+"""Names of the shared networks: what each learns, its architecture, how long it trains. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One shared network: what it learns (`task`), its architecture, how long it trains."""
+
+    task: str
+    architecture: str
+    epochs: int
+    per_video: int
+
+
+ASSETS = {
+    "identity_method": Asset("identity", "resnet14t", 10, 4),
+    "identity_eval": Asset("identity", "resnet10t", 10, 4),
+    "expression_method": Asset("expression", "x3d", 16, 1),
+    "expression_eval": Asset("expression", "x3d", 16, 1),
+    "feature_method": Asset("feature", "resnet10t", 8, 4),
+    "feature_eval": Asset("feature", "resnet10t", 8, 4),
+}

@@ -1,0 +1,250 @@
+"""The command line (owner of typer). Commands are thin: they parse, call, print. UserError is caught once, in main."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from bench import registry
+from bench.errors import ConfigError, UserError, nearest
+
+app = typer.Typer(name="veilbench", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Benchmark and leaderboard for private video release.")
+data_app = typer.Typer(no_args_is_help=True, help="Prepare a dataset, check a prepared one.")
+site_app = typer.Typer(no_args_is_help=True, help="Build or serve the static leaderboard.")
+db_app = typer.Typer(no_args_is_help=True, help="The index of results: rebuild, check, export, import.")
+for sub, name in ((data_app, "data"), (site_app, "site"), (db_app, "db")):
+    app.add_typer(sub, name=name)
+
+Workdir = Annotated[Path, typer.Option("--workdir", help="Work folder; everything is kept there.")]
+Display = Annotated[Optional[str], typer.Option("--display", help="rich, plain, json or none.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Stages at a time, one core each.")]
+Plugin = Annotated[Optional[list[Path]], typer.Option("--plugin", help="Add one plug-in file.")]
+Root = Annotated[Optional[Path], typer.Option("--root", help="Folder of the dataset's videos.")]
+DEFAULT = Path("runs")
+LISTS = ("methods", "attacks", "metrics", "datasets", "suites", "tables", "weights")
+
+
+def _plugins(paths: list[Path] | None) -> None:
+    for path in paths or []:
+        registry.use_file(path)
+
+
+@app.command(name="list")
+def list_(kind: Annotated[Optional[str], typer.Argument(help=" | ".join(LISTS))] = None, plugin: Plugin = None) -> None:
+    """What there is: methods, attacks, metrics, datasets, suites, tables, weights."""
+    from bench.listing import lines
+
+    _plugins(plugin)
+    if kind is not None and kind not in LISTS:
+        raise ConfigError(f"There is nothing called {kind!r} to list.", nearest(kind, LISTS), "")
+    for line in lines([kind] if kind else list(LISTS)):
+        typer.echo(line)
+
+
+@app.command()
+def doctor(workdir: Workdir = DEFAULT) -> None:
+    """Cores, memory, disk, packages, detector, database, isolation in force; exit code 1 when something is missing."""
+    from bench.doctor import examine
+
+    findings = examine(workdir)
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.what:<12} {finding.text}")
+    if not all(f.ok for f in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(out: Annotated[Path, typer.Option("--out", help="Work folder of the demo.")] = DEFAULT, jobs: Jobs = 2,
+         display: Display = None) -> None:
+    """The whole road on made data: five methods, attacks, metrics, a table and a site."""
+    from bench.commands import build_site_at, print_table, run_suite
+
+    code = run_suite("demo", out, jobs=jobs, display_kind=display, hint=False)
+    print_table("summary", out, "md")
+    index = build_site_at(out, None)
+    typer.echo(f"\nThe board: {index}\nNext: `veilbench run demo --method blur@8`, or a method of your own "
+               "(CONTRIBUTING.md).")
+    raise typer.Exit(code)
+
+
+@app.command()
+def run(suite: Annotated[str, typer.Argument(help="Name of a suite, or a TOML file.")],
+        method: Annotated[Optional[list[str]], typer.Option("--method", help="NAME or NAME@VARIANT.")] = None,
+        attack: Annotated[Optional[list[str]], typer.Option("--attack", help="Only this attack.")] = None,
+        metric: Annotated[Optional[list[str]], typer.Option("--metric", help="Only this metric.")] = None,
+        dataset: Annotated[Optional[str], typer.Option("--dataset")] = None, root: Root = None,
+        seeds: Annotated[Optional[str], typer.Option("--seeds", help="Attacker seeds, as 42,43,44.")] = None,
+        profile: Annotated[Optional[str], typer.Option("--profile", help="tiny or paper.")] = None,
+        executor: Annotated[str, typer.Option("--executor", help="local.")] = "local",
+        jobs: Jobs = 2, workdir: Workdir = DEFAULT, display: Display = None, plugin: Plugin = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the stages, run nothing.")] = False) -> None:
+    """Run a suite; what is already done is not done again. Exit code 1 when a stage failed."""
+    from bench.commands import Selection, run_suite
+
+    _plugins(plugin)
+    if executor != "local":
+        raise ConfigError(f"There is no executor {executor!r}.", "Stages run on this machine.", "Use --executor local.")
+    if profile not in (None, "tiny", "paper"):
+        raise ConfigError(f"There is no profile {profile!r}.", "", "Use --profile tiny or --profile paper.")
+    chosen = Selection(method or [], attack or [], metric or [], dataset, root, _seeds(seeds), profile)
+    raise typer.Exit(run_suite(suite, workdir, chosen, jobs=jobs, display_kind=display, dry_run=dry_run))
+
+
+def _seeds(text: str | None) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r} is no list of whole numbers.", "", "Write --seeds 42,43,44.") from None
+    if len(set(found)) != len(found) or any(s < 0 for s in found):
+        raise ConfigError(f"--seeds {text!r} repeats a seed or has a negative one.",
+                          "A repeated seed is not a second measurement.", "Write --seeds 42,43,44.")
+    return found
+
+
+@app.command()
+def status(workdir: Workdir = DEFAULT) -> None:
+    """What ran, what failed and why, with the end of its log."""
+    from bench.commands import status_lines
+
+    for line in status_lines(workdir):
+        typer.echo(line)
+
+
+@app.command()
+def explain(cell: Annotated[str, typer.Argument(help="Cell id, or METHOD/ATTACK/METRIC.")],
+            workdir: Workdir = DEFAULT, format: Annotated[str, typer.Option("--format")] = "text") -> None:
+    """Where a number comes from: trials, stages, digests, seeds, versions, command."""
+    from bench.explain import explain_lines
+
+    for line in explain_lines(workdir, cell, format):
+        typer.echo(line)
+
+
+@app.command()
+def reproduce(cell: Annotated[str, typer.Argument(help="Cell id, or METHOD/ATTACK/METRIC.")],
+              workdir: Workdir = DEFAULT, jobs: Jobs = 2, display: Display = None, plugin: Plugin = None) -> None:
+    """Make a number again in a fresh folder and compare; prepared data and assets are reused. Exit code 1: differs."""
+    from bench.explain import reproduce_cell
+
+    _plugins(plugin)
+    same, text = reproduce_cell(workdir, cell, jobs, display)
+    typer.echo(text)
+    raise typer.Exit(0 if same else 1)
+
+
+@app.command()
+def release(method: Annotated[str, typer.Argument(help="NAME or NAME@VARIANT.")],
+            source: Annotated[Path, typer.Argument(metavar="INPUT", help="A video file.")],
+            output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")],
+            lossless: Annotated[bool, typer.Option("--lossless", help="FFV1 (.mkv) instead of H.264.")] = False,
+            workdir: Workdir = DEFAULT, plugin: Plugin = None) -> None:
+    """Release a video of your own: faces replaced in place, everything else untouched, and its privacy card."""
+    from bench.commands import release_video
+
+    _plugins(plugin)
+    for line in release_video(method, source, output, lossless, workdir):
+        typer.echo(line)
+
+
+@app.command()
+def table(name: Annotated[str, typer.Argument(help="`veilbench list tables`")], workdir: Workdir = DEFAULT,
+          format: Annotated[str, typer.Option("--format", help="md, csv, latex or json.")] = "md",
+          dataset: Annotated[Optional[str], typer.Option("--dataset", help="Only this dataset.")] = None) -> None:
+    """Print a table of results."""
+    from bench.commands import print_table
+
+    print_table(name, workdir, format, dataset)
+
+
+@data_app.command("prepare")
+def data_prepare(name: str, root: Root = None, workdir: Workdir = DEFAULT, display: Display = None) -> None:
+    """Decode, crop and code a dataset into the work folder."""
+    from bench.commands import prepare
+
+    raise typer.Exit(prepare(name, root, workdir, display))
+
+
+@data_app.command("check")
+def data_check(name: str, workdir: Workdir = DEFAULT) -> None:
+    """Compare a prepared dataset with its manifest; exit code 1 when anything differs."""
+    from bench.commands import check_data
+
+    problems = check_data(name, workdir)
+    typer.echo("\n".join(problems) or f"{name}: every file is as its manifest says.")
+    raise typer.Exit(1 if problems else 0)
+
+
+@site_app.command("build")
+def site_build(workdir: Workdir = DEFAULT,
+               out: Annotated[Optional[Path], typer.Option("--out", help="Default: WORKDIR/site.")] = None) -> None:
+    """Render the leaderboard into static files."""
+    from bench.commands import build_site_at
+
+    typer.echo(f"Built {build_site_at(workdir, out)}\nNext: `veilbench site serve`, or publish the folder as it is.")
+
+
+@site_app.command("serve")
+def site_serve(workdir: Workdir = DEFAULT, port: Annotated[int, typer.Option("--port")] = 8000) -> None:
+    """Serve the built site on this machine only (127.0.0.1)."""
+    from bench.commands import serve
+
+    serve(workdir / "site", port)
+
+
+@db_app.command("rebuild")
+def db_rebuild(workdir: Workdir = DEFAULT) -> None:
+    """Make the index anew from the work folder."""
+    from bench.commands import rebuild
+
+    for name, rows in rebuild(workdir).items():
+        typer.echo(f"{name:<12} {rows} rows")
+
+
+@db_app.command("check")
+def db_check(workdir: Workdir = DEFAULT) -> None:
+    """Recompute every number from its trials and compare with the work folder; exit code 1 when anything differs."""
+    from bench.commands import check_db
+
+    problems = check_db(workdir)
+    typer.echo("\n".join(problems) or "Every number is what its trials give, every table what the folders hold.")
+    raise typer.Exit(1 if problems else 0)
+
+
+@db_app.command("export")
+def db_export(out: Path, workdir: Workdir = DEFAULT) -> None:
+    """Write all tables as parquet with a hashed manifest. Nothing of the vault is in them."""
+    from bench.commands import export_db
+
+    for path in export_db(workdir, out):
+        typer.echo(str(path))
+
+
+@db_app.command("import")
+def db_import(source: Path, workdir: Workdir = DEFAULT) -> None:
+    """Add an export of another machine to this work folder."""
+    from bench.commands import import_db
+
+    typer.echo(f"Imported into {import_db(workdir, source)}")
+
+
+def main() -> None:
+    """Entry point: one paragraph and exit code 2 for a fault that a user can mend."""
+    try:
+        registry.check_shadowing()
+        app()
+    except UserError as error:
+        sys.stderr.write(f"veilbench: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("veilbench: stopped. Finished stages are kept; the same command goes on from there.\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""What the commands do: open the work folder, plan, run, index, show. Called by cli.py only."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import console, registry, store
+from bench.errors import ConfigError, DataError, WorkFolderError
+from bench.registry import Spec
+from bench.run import suite as suites
+from bench.run.cache import WorkFolder, write_json
+from bench.run.executors import LocalExecutor, Outcome
+from bench.run.plan import Plan, Request, make_plan, with_options
+from bench.tables import table as render_table
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the command line narrows or changes."""
+
+    methods: list[str] = field(default_factory=list)
+    attacks: list[str] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list)
+    dataset: str | None = None
+    root: Path | None = None
+    seeds: list[int] = field(default_factory=list)
+    profile: str | None = None
+
+
+def database(workdir: Path) -> Path:
+    return workdir / "veilbench.duckdb"
+
+
+def run_suite(name: str, workdir: Path, chosen: Selection | None = None, *, jobs: int = 2,
+              display_kind: str | None = None, dry_run: bool = False, hint: bool = True) -> int:
+    """Run a suite and index it; returns the exit code."""
+    chosen = chosen or Selection()
+    suite = with_options(suites.load(name), dataset=chosen.dataset, seeds=chosen.seeds, profile=chosen.profile)
+    work = WorkFolder(workdir)
+    with work.open_for_writing():
+        _check_database(workdir)
+        plan = make_plan(Request(suite, chosen.methods, chosen.attacks, chosen.metrics, chosen.root), work)
+        todo = [s for s in plan.stages if not work.is_done(s.kind, s.digest)]
+        quiet = display_kind in ("json", "none")
+        if not quiet:
+            print(f"{suite.name}: {console.estimate(plan, len(todo))}.", flush=True)
+        if dry_run:
+            for stage in plan.stages:
+                print(f"{'done' if work.is_done(stage.kind, stage.digest) else 'todo'}  {stage.title}")
+            return 0
+        outcome = execute(work, plan, jobs, display_kind)
+        store.rebuild(work, database(workdir))
+    if hint and not quiet:
+        print("Next: `veilbench status`" if outcome.failed else
+              "Next: `veilbench table summary`, `veilbench site build`", flush=True)
+    return 1 if _real_failures(work, plan, outcome) else 0
+
+
+def _check_database(workdir: Path) -> None:
+    """Fail before anything runs when the index cannot be read; nobody's file is overwritten in silence."""
+    if database(workdir).exists():
+        with store.opened(database(workdir)):
+            pass
+
+
+def execute(work: WorkFolder, plan: Plan, jobs: int, display_kind: str | None) -> Outcome:
+    """Run a plan's stages, show them, write the run's record."""
+    began, clock = time.time(), time.monotonic()
+    record = {"started": began, "suite": plan.suite.name, "command": " ".join(["veilbench", *sys.argv[1:]]),
+              "stages": len(plan.stages)}
+    path = work.root / "runs" / f"{began:.3f}-{os.getpid()}.json"
+    write_json(path, {**record, "finished": None, "status": "interrupted", "failed": 0})
+    with console.display(display_kind, len(plan.stages)) as on_event:
+        outcome = LocalExecutor(work, jobs, on_event).run(plan.stages)
+    write_json(path, {**record, "finished": time.time(), "failed": len(outcome.failed),
+                      "status": "failed" if outcome.failed else "done"})
+    if display_kind not in ("json", "none"):
+        for line in console.summary(plan, outcome, time.monotonic() - clock):
+            print(line, flush=True)
+    return outcome
+
+
+def _real_failures(work: WorkFolder, plan: Plan, outcome: Outcome) -> bool:
+    """Did anything fail that should not have? A measurement without meaning on this data is no failure."""
+    stages = {s.digest: s for s in plan.stages}
+    return any(not json.loads(work.failure(stages[d].kind, d).read_text(encoding="utf-8"))["undefined"]
+               if work.failure(stages[d].kind, d).is_file() else True for d in outcome.failed)
+
+
+def print_table(name: str, workdir: Path, format: str, dataset: str | None = None) -> None:
+    """Print a table of the indexed cells."""
+    cells = store.read_cells(database(workdir))
+    if dataset is not None:
+        known = sorted({c["dataset"] for c in cells})
+        cells = [c for c in cells if c["dataset"] == dataset]
+        if not cells:
+            raise ConfigError(f"There is no result on {dataset!r}.", f"Measured: {', '.join(known) or 'nothing'}.",
+                              f"`veilbench run demo --dataset {dataset}` would measure it.")
+    print(render_table(name, cells, format=format), end="")
+
+
+def build_site_at(workdir: Path, out: Path | None) -> Path:
+    """Build the site; returns its first page."""
+    from bench.board import build_site
+    from bench.publish import site_data
+
+    out = out or workdir / "site"
+    with tempfile.TemporaryDirectory() as folder:
+        build_site(site_data(WorkFolder(workdir), database(workdir), Path(folder)), out)
+    return out / "index.html"
+
+
+def serve(folder: Path, port: int) -> None:
+    """Serve a built site on the loopback address until Ctrl-C."""
+    import functools
+    import http.server
+
+    if not (folder / "index.html").is_file():
+        raise WorkFolderError(f"There is no site in {folder}.", "", "Build it with `veilbench site build`.")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise ConfigError(f"Port {port} cannot be used: {error.strerror}.", "",
+                          "Give another one with --port.") from error
+    with server:
+        print(f"http://127.0.0.1:{port}/  (Ctrl-C ends it)", flush=True)
+        server.serve_forever()
+
+
+def rebuild(workdir: Path) -> dict[str, int]:
+    work = _existing(workdir)
+    with work.open_for_writing():
+        return store.rebuild(work, database(workdir))
+
+
+def check_db(workdir: Path) -> list[str]:
+    return store.check(_existing(workdir), database(workdir))
+
+
+def export_db(workdir: Path, out: Path) -> list[Path]:
+    return store.export(database(workdir), out)
+
+
+def import_db(workdir: Path, source: Path) -> Path:
+    work = WorkFolder(workdir)
+    with work.open_for_writing():
+        target = store.import_folder(work, source)
+        store.rebuild(work, database(workdir))
+    return target
+
+
+def _existing(workdir: Path) -> WorkFolder:
+    if not (workdir / "stages").is_dir():
+        raise WorkFolderError(f"{workdir} is no work folder.", "It has no stages.", "Start with `veilbench demo`.")
+    return WorkFolder(workdir)
+
+
+def prepare(name: str, root: Path | None, workdir: Path, display_kind: str | None) -> int:
+    """Run the one stage that prepares a dataset."""
+    suite = suites.load("demo").model_copy(update={"dataset": registry.get("datasets", name).name})
+    work = WorkFolder(workdir)
+    with work.open_for_writing():
+        plan = make_plan(Request(suite, root=root), work)
+        stage = next(s for s in plan.stages if s.kind == "clips" and s.config["dataset"] == name)
+        outcome = execute(work, Plan([stage], [], {}, suite), 1, display_kind)
+    if not outcome.failed:
+        print(f"Prepared in {work.stage('clips', stage.digest)}. Next: `veilbench data check {name}`.")
+    return 2 if outcome.failed else 0
+
+
+def check_data(name: str, workdir: Path) -> list[str]:
+    """Problems of every prepared copy of a dataset in the work folder."""
+    from bench.data.clips import check_clips
+
+    registry.locate("datasets", name)
+    folders = [r["folder"] for r in _existing(workdir).finished("clips") if r["identity"]["config"]["dataset"] == name]
+    if not folders:
+        raise DataError(f"{name} is not prepared in {workdir}.", "", f"Run `veilbench data prepare {name}`.")
+    return [f"{folder.name}: {problem}" for folder in folders for problem in check_clips(folder)]
+
+
+def status_lines(workdir: Path) -> Iterator[str]:
+    """The last run, stages by kind, failures with reason and log tail."""
+    work = _existing(workdir)
+    runs = [json.loads(p.read_text(encoding="utf-8")) for p in sorted((work.root / "runs").glob("*.json"))]
+    for run in runs[-3:]:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"]))
+        yield f"{when}  {run['status']:<11} {run['command']}  ({run['stages']} stages, {run['failed']} failed)"
+    for base in sorted((work.root / "stages").iterdir()):
+        found = list(work.finished(base.name))
+        yield f"{base.name:<8} {len(found)} done, {sum(r['seconds'] for r in found):.0f} s"
+    failures = [f for f in work.failures() if not f["skipped"]]
+    for failure in failures:
+        yield f"\nfailed: {failure['title']}\n  reason: {failure['reason']}"
+        yield from (f"  | {line}" for line in failure["log_tail"][-12:])
+    yield "\nNo stage is failed." if not failures else "\nThe same `veilbench run` command tries failed stages again."
+
+
+def release_video(method: str, source: Path, output: Path, lossless: bool, workdir: Path) -> Iterator[str]:
+    """Run a method on a user's own video and describe what came out."""
+    from bench import seeds
+    from bench.run.frame_release import release_file
+    from bench.run.views import load_tensors
+    from bench.run.workers import MethodWorker
+    from bench.types import Video
+
+    spec, seed = Spec.parse(method), seeds.fresh()
+    registry.locate("methods", spec.name)
+    with MethodWorker(spec, "tiny") as worker:
+        facts = worker.call({"op": "facts"})[0]
+        if facts["fits"]:
+            worker.load_state(load_tensors(_fitted(WorkFolder(workdir), spec)))
+        report = release_file(
+            source, output, lambda frames, fps, names: worker.release(
+                Video(frames, float(fps)), seeds.derive_int(seed, "release-file", *names)).frames, lossless=lossless)
+    yield f"Wrote {output}: {report.frames} frames, {report.width} x {report.height}, {float(report.fps):.3f} fps."
+    yield f"A face was found in {report.seen} frames; {report.covered} more were covered from their neighbours."
+    for reason, count in sorted(report.greyed.items()):
+        yield f"{count} frames were greyed whole: {reason}."
+    if report.unchanged:
+        yield f"WARNING: {report.unchanged} frames left the method as they came; this method hides nothing."
+    yield f"Privacy card: {spec}, lane {facts['lane']}, epsilon = infinity: no formal guarantee. " \
+          "Sound and metadata were dropped; voice, body, place and text in the picture are not hidden."
+
+
+def _fitted(work: WorkFolder, spec: Spec) -> Path:
+    found = [r for r in work.finished("fit") if (r["identity"]["config"]["method"],
+                                                 r["identity"]["config"]["variant"]) == (spec.name, spec.variant)]
+    if not found:
+        raise ConfigError(f"{spec} is not fitted in {work.root}.", "It learns from development people first.",
+                          f"Run a suite with --method {spec}, then release with the same --workdir.")
+    return max(found, key=lambda r: r["finished"])["folder"] / "state.safetensors"

@@ -1,0 +1,1 @@
+"""Datasets: one file per adapter, the split rule (splits.py) and the prepared folder (clips.py)."""

@@ -1,0 +1,163 @@
+"""How a cell is written: names, numbers, rounding, and the public form of DESIGN 5. Shared by tables and board.
+
+A cell is a dict (see `bench.ranking`). Rates are stored in 0 .. 1; only a drawn page shows them as %.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Cell = Mapping[str, Any]
+DASH = "–"
+NARROW = "\N{NARROW NO-BREAK SPACE}"
+PUBLIC_FIELDS = (
+    "method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "attack", "metric",
+    "evaluator", "via", "decoding", "value", "lo", "hi", "metric_unit", "better", "chance", "ceiling", "n", "people",
+    "draws", "seeds", "status", "source", "digest", "split", "params", "text")
+ARROWS = {"higher": "↑", "lower": "↓", "none": ""}
+DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "descriptive, never ranked"}
+LANES = {"enforced": "noise drawn by the harness", "declared": "declared, not enforced", "none": "empirical only"}
+
+
+def method_name(cell: Cell) -> str:
+    """`blur`, or `blur@8` for a variant. Works for cells and for method descriptions."""
+    name = str(cell["method"] if "method" in cell else cell["name"])
+    return f"{name}@{cell['variant']}" if cell.get("variant") else name
+
+
+def column_name(cell: Cell) -> str:
+    """`plr top1`, `fer@x3d`, `psnr_released`; with `via`, decoding and parameters when they are not plain."""
+    base = str(cell["metric"])
+    if cell.get("attack"):
+        base = f"{cell['attack']} {base}"
+    if cell.get("evaluator"):
+        base = f"{base}@{cell['evaluator']}"
+    extra = [f"{k}={v}" for k, v in sorted((cell.get("params") or {}).items())]
+    if cell.get("decoding") == "isolated":
+        extra.insert(0, "isolated")
+    if (cell.get("via") or "direct") != "direct":
+        extra.insert(0, f"via {cell['via']}")
+    return f"{base} ({', '.join(extra)})" if extra else base
+
+
+def finite(value: Any) -> bool:
+    """True for a real number that can be shown and ranked; False for None, NaN and infinity."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def decimals(cell: Cell, scale: float = 1.0) -> int:
+    """Digits after the point: two significant digits of the interval's half-width, at most 4.
+
+    Without an interval, or with one too narrow to show, 3 for rates and 2 for all else.
+    """
+    if finite(cell.get("lo")) and finite(cell.get("hi")):
+        half = abs(cell["hi"] - cell["lo"]) / 2 * scale
+        if half >= 1e-4:
+            return min(4, max(0, 1 - math.floor(math.log10(half))))
+    default = 3 if cell.get("metric_unit") == "rate" else 2
+    return max(0, default - round(math.log10(scale)))
+
+
+def number(value: Any, places: int, scale: float = 1.0) -> str:
+    """A number with a true minus sign, or a dash when there is none."""
+    if not finite(value):
+        return DASH
+    text = f"{value * scale:.{places}f}"
+    return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def interval(cell: Cell, scale: float = 1.0) -> str:
+    """`[0.35, 0.52]` at the cell's own rounding; empty when there is no interval."""
+    if not (finite(cell.get("lo")) and finite(cell.get("hi"))):
+        return ""
+    places = decimals(cell, scale)
+    return f"[{number(cell['lo'], places, scale)}, {number(cell['hi'], places, scale)}]"
+
+
+def drawn(cell: Cell) -> dict[str, str]:
+    """value, interval, chance, unit as a page draws them: rates in %, everything else in its own unit."""
+    scale = 100.0 if cell.get("metric_unit") == "rate" else 1.0
+    unit = "%" if scale == 100.0 else str(cell.get("metric_unit") or "")
+    places = decimals(cell, scale)
+    chance = cell.get("chance")
+    return {"value": number(cell.get("value"), places, scale), "interval": interval(cell, scale), "unit": unit,
+            "suffix": f"{NARROW}{unit}" if unit else "",
+            "chance": f"{number(chance, 1, scale)}{NARROW}{unit}".strip() if finite(chance) else ""}
+
+
+def epsilon_text(epsilon: Any) -> str:
+    """`8`, `1.76` or `∞`."""
+    if epsilon is None or (isinstance(epsilon, float) and math.isinf(epsilon)):
+        return "∞"
+    return f"{float(epsilon):.4g}"
+
+
+def command(cell: Cell) -> str:
+    """The command that would produce this cell."""
+    parts = ["veilbench run", str(cell.get("suite") or "demo"), "--method", shlex.quote(method_name(cell))]
+    if cell.get("attack"):
+        parts += ["--attack", str(cell["attack"])]
+    parts += ["--dataset", str(cell["dataset"])]
+    if cell.get("profile") not in (None, "tiny"):
+        parts += ["--profile", str(cell["profile"])]
+    return " ".join(parts)
+
+
+def missing(row: Cell, column: Cell) -> dict[str, Any]:
+    """The cell that a method (any cell of its row) has not got in a column (any cell of that column)."""
+    of_column = ("attack", "metric", "evaluator", "via", "decoding", "metric_unit", "better", "role", "title", "params",
+                 "chance")
+    of_row = ("method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "horizon", "epsilon", "delta",
+              "split", "control", "suite", "track")
+    nothing: dict[str, Any] = dict.fromkeys(("ceiling", "value", "lo", "hi", "n", "people", "draws", "digest", "text"))
+    nothing |= {"seeds": [], "person_values": {}}
+    return {**nothing, **{k: row.get(k) for k in of_row}, **{k: column.get(k) for k in of_column},
+            "status": "missing", "source": "measured"}
+
+
+def status_text(cell: Cell) -> str:
+    """The status in words, empty when the number stands as it is."""
+    status = str(cell.get("status") or "missing")
+    if status == "ok":
+        return "" if finite(cell.get("value")) else "undefined: no finite number"
+    return {"not_measurable": "not measurable", "missing": "not measured"}.get(status, status)
+
+
+def public(cell: Cell) -> dict[str, Any]:
+    """The cell with exactly the fields of DESIGN 5, ready for strict JSON.
+
+    Rates stay in 0 .. 1, null stands where there is none (NaN too). An infinite epsilon is the string "inf",
+    because JSON has no infinity and null would read as "unknown": no claim means epsilon = infinity.
+    """
+    row = {name: _plain(cell.get(name)) for name in PUBLIC_FIELDS}
+    epsilon = cell.get("epsilon")
+    row["epsilon"] = "inf" if isinstance(epsilon, float) and epsilon == math.inf else _plain(epsilon)
+    row["via"] = row["via"] or "direct"
+    row["source"] = row["source"] or "measured"
+    if cell.get("status") == "missing":
+        row["text"] = row["text"] or command(cell)
+    return row
+
+
+def _plain(value: Any) -> Any:
+    """JSON values only: numpy scalars become Python's, tuples lists, non-finite numbers null."""
+    if hasattr(value, "item") and not hasattr(value, "__len__"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(v) for v in value]
+    return value
+
+
+def span(values: Sequence[Any]) -> str:
+    """`9`, `9–12` or a dash: a compact account of counts over several cells."""
+    known = sorted({v for v in values if finite(v)})
+    if not known:
+        return DASH
+    return str(known[0]) if len(known) == 1 else f"{known[0]}–{known[-1]}"

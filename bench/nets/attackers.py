@@ -1,0 +1,54 @@
+"""The frame-level identity attacker that plr and plr_static share: a timm ResNet over equally spaced frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.nets.image import as_input, frame_classifier, jitter
+from bench.nets.training import Data, Recipe, load_matching, predict, train_classifier
+from bench.nets.video import spread
+from bench.types import Context, Sample, Video
+
+ARCHITECTURE = {"tiny": "resnet10t", "paper": "resnet50"}
+
+
+class FrameAttacker:
+    """Learns people from frames. Its start is an evaluation asset of its architecture, the same for all methods."""
+
+    def __init__(self, *, trial_frames: int, epochs: int, frames_per_video: int):
+        self.trial_frames, self.epochs, self.frames_per_video = trial_frames, epochs, frames_per_video
+        self.model: Any = None  # a torch Module, after fit or load
+        self.recipe = Recipe(epochs=epochs, prepare=as_input, augment=jitter, rate=1e-3)
+
+    def fit(self, enrolment: Sequence[Sample], people: int, start: Mapping[str, Any] | None, ctx: Context) -> None:
+        torch.manual_seed(ctx.torch_seed("weights"))
+        self.model = frame_classifier(ARCHITECTURE[ctx.profile], people)
+        if start is not None:
+            load_matching(self.model, dict(start))
+        rng = ctx.rng("frames")
+        train_classifier(self.model, lambda epoch: self._draw(enrolment, rng), self.recipe,
+                         ctx.torch_seed("order"), report=ctx.report)
+
+    def _draw(self, enrolment: Sequence[Sample], rng: np.random.Generator) -> Data:
+        frames, targets = [], []
+        for sample in enrolment:
+            chosen = rng.choice(len(sample.video), min(self.frames_per_video, len(sample.video)), replace=False)
+            frames.append(sample.video.frames[np.sort(chosen)])
+            targets += [sample.person] * len(chosen)
+        return torch.from_numpy(np.concatenate(frames)), torch.tensor(targets)
+
+    def score(self, video: Video) -> np.ndarray:
+        """(trial_frames, P) log-probabilities of equally spaced frames."""
+        index = spread(len(video), 0, len(video), self.trial_frames)
+        return predict(self.model, torch.from_numpy(video.frames[index]), self.recipe).numpy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    def load(self, state: Mapping[str, np.ndarray], people: int, profile: str) -> None:
+        self.model = frame_classifier(ARCHITECTURE[profile], people)
+        self.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})

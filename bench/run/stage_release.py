@@ -1,0 +1,115 @@
+"""Stages `fit` and `release`: the method runs in a worker; this side hands it frames and keeps the border.
+
+    release/release.json       method, claim, decoding, draws; never a seed
+    release/manifest.parquet   random ids, draw, clip, frames, digest of each file; no source, name, label, role
+    release/media/*.mkv        what the world may see
+    vault/idmap.parquet        which random id is whom; private to the organiser
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import bench.video as video_io
+from bench import seeds
+from bench.data.clips import Clips, Row
+from bench.registry import Spec
+from bench.run.cache import write_json
+from bench.run.stages import Job
+from bench.run.views import load_tensors, save_tensors, write_development_view
+from bench.run.workers import MethodWorker
+from bench.types import CLIP_FRAMES, Video
+
+PARTS = {"development": ("train",), "calibration": ("calibration",), "enrolment": ("test",), "probe": ("test",)}
+
+
+def run_fit(job: Job) -> None:
+    """config: method, variant, profile, seed; inputs: clips, assets. Development people only."""
+    spec, seed = Spec(job.config["method"], job.config["variant"]), int(job.config["seed"])
+    with MethodWorker(spec, job.config["profile"]) as worker:
+        needs = worker.call({"op": "facts"})[0]["needs"]
+        view = write_development_view(Clips(job.inputs["clips"]), needs, seed, job.out / "development")
+        assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k != "clips"}
+        state = worker.fit(view, assets, seeds.derive_int(seed, "fit", str(spec)))
+    _remove(view)
+    save_tensors(job.out / "state.safetensors", state)
+
+
+def _remove(view: Path) -> None:
+    for path in view.iterdir():
+        path.unlink()
+    view.rmdir()
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One video to release: whose, which draw, which clip (-1: the whole video)."""
+
+    row: Row
+    draw: int
+    clip: int
+    id: str
+
+
+def run_release(job: Job) -> None:
+    """config: method, variant, profile, seed, parts, draws, decoding; inputs: clips, and state when fitted."""
+    spec, clips = Spec(job.config["method"], job.config["variant"]), Clips(job.inputs["clips"])
+    items = _items(job.config, clips)
+    (job.out / "release" / "media").mkdir(parents=True)
+    (job.out / "vault").mkdir()
+    with MethodWorker(spec, job.config["profile"]) as worker:
+        facts = worker.call({"op": "facts"})[0]
+        if "fit" in job.inputs:
+            worker.load_state(load_tensors(job.inputs["fit"] / "state.safetensors"))
+        manifest = list(_release_all(worker, job, clips, items))
+    columns = ("id", "draw", "clip", "frames", "fps", "file", "sha256")
+    pq.write_table(pa.Table.from_pylist([{c: m[c] for c in columns} for m in manifest]),
+                   job.out / "release" / "manifest.parquet")
+    write_json(job.out / "release" / "release.json", _release_facts(job.config, clips, facts, len(manifest)))
+    fields = ("video", "person", "label", "part", "role")
+    known = {item.id: {"id": item.id, **{f: getattr(item.row, f) for f in fields}} for item in items}
+    pq.write_table(pa.Table.from_pylist(list(known.values())), job.out / "vault" / "idmap.parquet")
+    write_json(job.out / "vault" / "vault.json", {"seed": job.config["seed"]})
+
+
+def _release_facts(config: Mapping[str, Any], clips: Clips, facts: Mapping[str, Any], count: int) -> dict[str, Any]:
+    return {"schema": 1, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
+            "dataset": clips.info["name"], "canvas_px": clips.info["canvas_px"], "decoding": config["decoding"],
+            "draws": config["draws"], "files": count, "lane": facts["lane"], "claim": facts["claim"],
+            "isolation": "process split only"}
+
+
+def _items(config: Mapping[str, Any], clips: Clips) -> list[_Item]:
+    """Everything that was asked for, in an order that tells nothing."""
+    wanted = {(part, role) for name in config["parts"] for part in PARTS[name]
+              for role in ([name] if part == "test" else [""])}
+    rows = [r for r in clips.rows() if (r.part, r.role) in wanted]
+    rng = seeds.derive(int(config["seed"]), "release-order", clips.info["name"], config["method"],
+                       config["variant"] or "")
+    ids = {r.video: rng.bytes(8).hex() for r in rows}
+    items = [_Item(row, draw, clip, ids[row.video]) for row in rows for draw in range(config["draws"])
+             for clip in (range(row.clips) if config["decoding"] == "isolated" else (-1,))]
+    return [items[i] for i in rng.permutation(len(items))]
+
+
+def _release_all(worker: MethodWorker, job: Job, clips: Clips, items: list[_Item]) -> Iterator[dict[str, Any]]:
+    seed = int(job.config["seed"])
+    for number, item in enumerate(items):
+        video = clips.video(item.row)
+        if item.clip >= 0:
+            start = item.clip * CLIP_FRAMES
+            video = Video(video.frames[start:start + CLIP_FRAMES], video.fps)
+        released = worker.release(video, seeds.derive_int(seed, "release", item.row.video, item.draw, item.clip))
+        path = job.out / "release" / "media" / f"{number:06d}.mkv"
+        video_io.write_lossless(path, released.frames, released.fps)
+        yield {"id": item.id, "draw": item.draw, "clip": item.clip, "frames": len(released), "fps": released.fps,
+               "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        if (number + 1) % 100 == 0 or number + 1 == len(items):
+            job.report(f"{number + 1}/{len(items)} videos")

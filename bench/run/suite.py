@@ -1,0 +1,52 @@
+"""Suites: which methods, attacks and metrics run on which dataset, with which budgets. TOML, unknown keys refused."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bench.errors import ConfigError, nearest
+
+FOLDER = Path(__file__).resolve().parent.parent / "suites"
+
+
+class Suite(BaseModel):
+    """One suite file. `seconds` is a measured table (2 cores), used to show what a run will cost."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    dataset: str
+    methods: list[str]
+    attacks: list[str] = []
+    metrics: list[str] = []
+    profile: Literal["tiny", "paper"] = "tiny"
+    canvas_px: int = 64
+    seeds: list[int] = [42]
+    data_seed: int = 42
+    draws: int = 1
+    decoding: Literal["assembled", "isolated"] = "assembled"
+    budget: dict[str, dict[str, Any]] = {}
+    seconds: dict[str, float] = {}
+    name: str = ""
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str) -> Suite:
+    """The suite of that name, or of that TOML file. Raises ConfigError."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        raise ConfigError(f"There is no suite called {name!r}.", nearest(name, names()),
+                          "`veilbench list suites` shows all of them.")
+    try:
+        return Suite(**tomllib.loads(path.read_text(encoding="utf-8")), name=path.stem)
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        lines = " ".join(str(error).split())
+        raise ConfigError(f"The suite file {path} cannot be used: {lines}", "",
+                          "Mend the file; bench/run/suite.py lists the fields.") from error

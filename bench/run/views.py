@@ -1,0 +1,94 @@
+"""Read-only folders that hold just what a stage's threat model grants, and tensors on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import bench.video as video_io
+from bench import seeds
+from bench.data.clips import Clips
+from bench.errors import PluginError
+from bench.run.cache import write_json
+from bench.types import LABELS, Video
+
+
+def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as safetensors; no pickle."""
+    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()} or {"empty": np.zeros(0, np.uint8)}, path)
+
+
+def load_tensors(path: Path) -> dict[str, np.ndarray]:
+    return {k: v for k, v in load_file(path).items() if k != "empty"}
+
+
+class DevelopmentVideo:
+    """One development video with the labels that the method declared in `needs`; any other label raises."""
+
+    def __init__(self, folder: Path, record: Mapping[str, Any], needs: frozenset[str]):
+        self._path, self._record, self._needs = folder / record["file"], record, needs
+
+    @property
+    def video(self) -> Video:
+        return video_io.read(self._path)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in LABELS:
+            raise AttributeError(name)
+        if name not in self._needs:
+            raise PluginError(f"fit reads the label {name!r}, which the method does not declare.",
+                              "The board shows which labels a method was trained with.",
+                              f'Add "{name}" to `needs`, or do without it.')
+        return self._record[name]
+
+
+class DevelopmentData:
+    """Development people's videos, in two parts: `train` and `calibration`."""
+
+    def __init__(self, folder: Path, needs: frozenset[str]):
+        records = json.loads((folder / "view.json").read_text(encoding="utf-8"))
+        self._videos = {part: [DevelopmentVideo(folder, r, needs) for r in records if r["part"] == part]
+                        for part in ("train", "calibration")}
+
+    @property
+    def train(self) -> list[DevelopmentVideo]:
+        return self._videos["train"]
+
+    @property
+    def calibration(self) -> list[DevelopmentVideo]:
+        return self._videos["calibration"]
+
+    def __iter__(self) -> Iterator[DevelopmentVideo]:
+        return iter(self.train + self.calibration)
+
+
+def write_development_view(clips: Clips, needs: list[str], seed: int, out: Path) -> Path:
+    """A folder with development videos under random names and only the labels in `needs`, as class numbers."""
+    rows = clips.rows("train", "calibration")
+    people = {p: i for i, p in enumerate(sorted({r.person for r in rows}))}
+    order = seeds.derive(seed, "development-view").permutation(len(rows))
+    records = []
+    out.mkdir(parents=True)
+    for number, row in zip(order, rows):
+        labels = {"expression": clips.labels.index(row.label), "identity": people[row.person],
+                  "attributes": json.loads(row.attributes), "same_video": int(number)}
+        file = f"{number:05d}.mkv"
+        link(clips.folder / "media" / row.file, out / file)
+        records.append({"file": file, "part": row.part, **{k: v for k, v in labels.items() if k in needs}})
+    write_json(out / "view.json", sorted(records, key=lambda r: r["file"]))
+    for path in out.iterdir():
+        path.chmod(0o444)
+    return out
+
+
+def link(source: Path, target: Path) -> None:
+    """A copy that shares no inode with the prepared data, so that nobody can write through it."""
+    shutil.copyfile(source, target)
+    os.utime(target, (0, 0))

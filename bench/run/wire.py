@@ -1,0 +1,79 @@
+"""What passes between the harness and a worker: a JSON header and raw arrays. Nothing is ever unpickled.
+
+A message is: 8-byte length, header (JSON), then the bytes of each array named in header["arrays"].
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+MAX_HEADER = 16 * 2**20
+DTYPES = ("uint8", "bool", "int32", "int64", "float16", "float32", "float64")
+
+
+class WireClosed(Exception):
+    """The other side is gone."""
+
+
+class WireTimeout(Exception):
+    """The other side did not answer before the deadline."""
+
+
+def send(fd: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write one message. Raises WireClosed when nobody reads."""
+    parts = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    for name, array in parts.items():
+        if array.dtype.name not in DTYPES:
+            raise TypeError(f"array {name!r} has dtype {array.dtype}, which does not travel; use one of {DTYPES}")
+    shapes = [[name, array.dtype.name, list(array.shape)] for name, array in parts.items()]
+    text = json.dumps({**header, "arrays": shapes}).encode()
+    try:
+        _write(fd, struct.pack("<Q", len(text)) + text)
+        for array in parts.values():
+            _write(fd, array.reshape(-1).view(np.uint8).data if array.size else b"")
+    except BrokenPipeError as error:
+        raise WireClosed from error
+
+
+def _write(fd: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view[:1 << 20]):]
+
+
+def receive(fd: int, timeout_s: float | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read one message; arrays are read-only. Raises WireClosed or WireTimeout."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    (length,) = struct.unpack("<Q", _read(fd, 8, deadline))
+    if length > MAX_HEADER:
+        raise WireClosed(f"a header of {length} bytes is no header")
+    header = json.loads(_read(fd, length, deadline))
+    arrays = {}
+    for name, dtype, shape in header.pop("arrays"):
+        if dtype not in DTYPES or any(int(n) < 0 for n in shape):
+            raise WireClosed(f"array {name!r} has dtype {dtype} and shape {shape}")
+        count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        arrays[name] = np.frombuffer(_read(fd, count, deadline), dtype=dtype).reshape(shape)
+    return header, arrays
+
+
+def _read(fd: int, count: int, deadline: float | None) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([fd], [], [], left)[0]:
+                raise WireTimeout
+        part = os.read(fd, min(count - len(data), 1 << 20))
+        if not part:
+            raise WireClosed
+        data += part
+    return bytes(data)

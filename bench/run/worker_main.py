@@ -1,0 +1,91 @@
+"""The worker's side: import one method, answer requests on stdin and stdout until stdin closes.
+
+What the method prints goes to standard error; the answer pipe is out of its reach by accident, not by force
+(isolation is the sandbox's business).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import registry, seeds
+from bench.run import wire
+from bench.types import Context, Video
+
+Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+class Session:
+    """One method in one process."""
+
+    def __init__(self) -> None:
+        self.method: Any = None  # a bench.Method, after `load`
+        self.profile = "tiny"
+
+    def load(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        self.profile = header["profile"]
+        self.method = registry.build("methods", registry.Spec(header["name"], header["variant"]))
+        return {"ok": True}, {}
+
+    def facts(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        cls = type(self.method)
+        claim = {k: (str(v) if v == float("inf") else v) for k, v in asdict(self.method.claim).items()}
+        return {"lane": cls.lane, "needs": sorted(cls.needs), "assets": list(cls.assets), "fits": cls.fits,
+                "control": cls.control, "claim": claim, "doc": cls.__doc__ or "",
+                "variants": sorted(cls.variants)}, {}
+
+    def state(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        self.method.load(arrays)
+        return {"ok": True}, {}
+
+    def fit(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        from bench.run.views import DevelopmentData, load_tensors
+
+        seed = int(header["seed"])
+        context = Context(rng=lambda *names: seeds.derive(seed, *names), profile=self.profile,
+                          torch_seed=lambda *names: seeds.derive_torch(seed, *names),
+                          report=lambda text: print(text, file=sys.stderr, flush=True))
+        data = DevelopmentData(Path(header["development"]), type(self.method).needs)
+        self.method.fit(data, {k: load_tensors(Path(v)) for k, v in header["assets"].items()}, context)
+        return {"ok": True}, {k: np.asarray(v) for k, v in self.method.state().items()}
+
+    def release(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        rng = np.random.Generator(np.random.PCG64(int(header["seed"])))
+        result = self.method.release(Video(arrays["frames"], header["fps"]), rng)
+        if not isinstance(result, Video):
+            raise TypeError(f"release returned {type(result).__name__}, not a Video")
+        return {"fps": result.fps}, {"frames": result.frames}
+
+
+def main() -> None:
+    """Serve until the harness closes the pipe."""
+    inward, outward = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    session = Session()
+    while True:
+        try:
+            header, arrays = wire.receive(inward)
+        except wire.WireClosed:
+            return
+        wire.send(outward, *_answer(getattr(session, header["op"]), header, arrays))
+
+
+def _answer(operation: Callable[..., Answer], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+    try:
+        return operation(header, arrays)
+    except BaseException as error:
+        traceback.print_exc()
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if "read-only" in str(error):
+            error = ValueError("it writes to its input, which belongs to the harness; copy the frames first")
+        return {"error": f"{type(error).__name__}: {error}"[:2000],
+                "where": f"At {Path(last.filename).name}, line {last.lineno}."}, {}

@@ -1,0 +1,117 @@
+"""Method code runs in a process of its own; the harness talks to it in arrays and JSON and never imports it.
+
+The worker is started with a scrubbed environment in the root directory, gets frames and a derived random number,
+and can only answer. A worker that raises, hangs, dies or answers with the wrong shape becomes a PluginError.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.errors import PluginError
+from bench.registry import EXTRA, ROOT, Spec
+from bench.run import wire
+from bench.types import Video
+
+START_S = 120.0
+CALL_S = 300.0
+FIT_S = 3600.0
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", EXTRA)
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from bench.run.worker_main import main; main()"
+
+
+class MethodWorker:
+    """One process that runs one method. Use as a context manager.
+
+    Its standard error goes to the caller's, which in a stage is the stage's log.
+    """
+
+    def __init__(self, spec: Spec, profile: str, *, call_s: float = CALL_S):
+        self.spec, self.profile, self.call_s = spec, profile, call_s
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> MethodWorker:
+        environment = {k: v for k, v in os.environ.items() if k in _KEPT}
+        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+        self.process = subprocess.Popen([sys.executable, "-I", "-c", _BOOT, str(ROOT)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, cwd="/", env=environment, close_fds=True)
+        try:
+            self.call({"op": "load", "name": self.spec.name, "variant": self.spec.variant, "profile": self.profile},
+                      timeout_s=START_S)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        process = self.process
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                pipe.close()
+        process.wait()
+
+    def call(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None,
+             timeout_s: float | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Send one request, wait for its answer. Raises PluginError on every kind of failure."""
+        timeout_s = timeout_s or self.call_s
+        assert self.process and self.process.stdin and self.process.stdout
+        try:
+            wire.send(self.process.stdin.fileno(), header, arrays)
+            answer, results = wire.receive(self.process.stdout.fileno(), timeout_s)
+        except wire.WireTimeout:
+            self.process.kill()
+            raise PluginError(f"The method {self.spec} did not answer '{header['op']}' within {timeout_s:.0f} s.",
+                              "It hangs or is too slow; its process was ended.", "Run it alone on one video.") from None
+        except (wire.WireClosed, ValueError, KeyError) as error:
+            code = self.process.wait()
+            raise PluginError(f"The process of the method {self.spec} ended during '{header['op']}' "
+                              f"({'signal ' + str(-code) if code < 0 else f'exit code {code}'}).",
+                              str(error), "The stage's log holds what it printed.") from None
+        if "error" in answer:
+            raise PluginError(f"The method {self.spec} failed in '{header['op']}': {answer['error']}.",
+                              answer.get("where", ""), "Mend the method; nothing was published.")
+        return answer, results
+
+    def release(self, video: Video, seed: int) -> Video:
+        """Run `release` on one video. The answer has the same frames, size and rate, or PluginError is raised."""
+        answer, arrays = self.call({"op": "release", "fps": video.fps, "seed": str(seed)}, {"frames": video.frames})
+        frames = arrays.get("frames")
+        if frames is None or frames.dtype != np.uint8 or frames.shape != video.frames.shape:
+            got = "nothing" if frames is None else f"{frames.dtype} {frames.shape}"
+            raise PluginError(f"The method {self.spec} returned {got}, wanted uint8 {video.frames.shape}.",
+                              "A release has as many frames as its source, of the same size.",
+                              "Return a Video of uint8 frames in the shape that came in.")
+        if answer.get("fps") != video.fps:
+            raise PluginError(f"The method {self.spec} changed fps from {video.fps} to {answer.get('fps')}.",
+                              "A release keeps the rate of its source.", "Return Video(frames, video.fps).")
+        return Video(frames, video.fps)
+
+    def fit(self, development: Path, assets: Mapping[str, Path], seed: int) -> dict[str, np.ndarray]:
+        """Run `fit` on a folder of development videos; returns the fitted state as arrays."""
+        _, state = self.call({"op": "fit", "development": str(development), "seed": str(seed),
+                              "assets": {k: str(v) for k, v in assets.items()}}, timeout_s=FIT_S)
+        for name, array in state.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise PluginError(f"The fitted method {self.spec} holds values that are not finite in {name!r}.",
+                                  "Training diverged.", "Its cells are invalid until it trains.")
+        return state
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        self.call({"op": "state"}, dict(state))
+
+
+def method_facts(spec: Spec) -> dict[str, Any]:
+    """lane, needs, claim, assets, control and documentation of a method, asked of a worker: nothing is imported."""
+    with MethodWorker(spec, "tiny") as worker:
+        return worker.call({"op": "facts"})[0]

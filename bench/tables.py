@@ -1,0 +1,218 @@
+"""Tables of cells as Markdown, CSV, LaTeX and JSON. A further table is one function in TABLES.
+
+A builder turns cells into blocks (caption, columns, rows, footer); four writers know nothing of what a table means.
+Markdown and LaTeX round to two significant digits of the interval's half-width; CSV and JSON keep every digit. Rates
+stay in 0 .. 1 in all four.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bench.display import (
+    ARROWS,
+    DASH,
+    DIRECTIONS,
+    Cell,
+    column_name,
+    command,
+    decimals,
+    epsilon_text,
+    finite,
+    interval,
+    method_name,
+    missing,
+    number,
+    public,
+    span,
+    status_text,
+)
+from bench.errors import ConfigError, nearest
+from bench.ranking import attack_state, board_key
+
+
+@dataclass(frozen=True)
+class Block:
+    """One table: rows of cells under columns, and the lines printed below it. rows[i][1][j] belongs to columns[j]."""
+
+    caption: str
+    columns: tuple[Cell, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    footer: tuple[str, ...]
+
+    def cells(self) -> list[Cell]:
+        return [cell for _, cells in self.rows for cell in cells]
+
+
+def summary(cells: Sequence[Cell]) -> list[Block]:
+    """One row per method (and variant), one column per metric; one block per track, dataset and profile."""
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(board_key(cell), []).append(cell)
+    return [_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
+            for (track, dataset, profile), group in groups.items()]
+
+
+def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
+    columns: dict[str, Cell] = {}
+    rows: dict[tuple, dict[str, Cell]] = {}
+    for cell in cells:
+        columns.setdefault(column_name(cell), cell)
+        rows.setdefault((method_name(cell), cell["lane"], cell["unit"], cell["epsilon"]), {})[column_name(cell)] = cell
+    filled = []
+    for (name, lane, _, epsilon), have in rows.items():
+        sample = next(iter(have.values()))
+        line = tuple(have[key] if key in have else missing(sample, column) for key, column in columns.items())
+        filled.append((f"{name} ({lane}, epsilon {epsilon_text(epsilon)})", line))
+    weak = [f"{key}: {state}" for key in columns
+            if (state := attack_state(c for c in cells if column_name(c) == key)) != "ok"]
+    return Block(caption, tuple(columns.values()), tuple(filled), (*weak, *footer(cells)))
+
+
+def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """n, people, seeds, draws, profile and the digest line of these cells."""
+    seeds = sorted({s for cell in cells for s in cell.get("seeds") or ()})
+    digests = {f"{column_name(c)} {str(c['digest'])[:10]}": None for c in cells if c.get("digest")}
+    splits = sorted({str(c["split"])[:10] for c in cells if c.get("split")})
+    profiles = sorted({str(c["profile"]) for c in cells})
+    return (f"n {span([c.get('n') for c in cells])}, people {span([c.get('people') for c in cells])}, "
+            f"seeds {', '.join(map(str, seeds)) or DASH}, draws {span([c.get('draws') for c in cells])}, "
+            f"profile {', '.join(profiles)}",
+            f"digests: {'; '.join([f'split {s}' for s in splits] + list(digests)) or DASH}")
+
+
+TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary}
+
+
+# ---- cells as text -------------------------------------------------------------------------------------------------
+
+def _measured(cell: Cell) -> str:
+    """`0.423 [0.331, 0.515], chance 0.111, n 432, 9 people`, or the status of a cell without a number."""
+    if not finite(cell.get("value")):
+        return DASH if cell.get("status") == "missing" else f"{DASH} ({status_text(cell)})"
+    text = f"{number(cell['value'], decimals(cell))} {interval(cell)}".strip()
+    if finite(cell.get("chance")):
+        text += f", chance {number(cell['chance'], 3)}"
+    if finite(cell.get("n")):
+        text += f", n {cell['n']}"
+    if finite(cell.get("people")):
+        text += f", {cell['people']} people"
+    return text + (f" ({status_text(cell)})" if status_text(cell) else "")
+
+
+def _header(cell: Cell) -> str:
+    unit = cell.get("metric_unit") or ""
+    better = cell.get("better") or "none"
+    arrow = f" {ARROWS[better]}" if ARROWS[better] else ""
+    return f"{column_name(cell)}{arrow} ({', '.join(filter(None, (unit, DIRECTIONS[better])))})"
+
+
+def _grid(block: Block) -> tuple[list[list[str]], list[str]]:
+    """The cells of a block as text, and the commands that would fill its gaps, numbered from 1 in the text."""
+    notes: dict[str, int] = {}
+    grid = []
+    for label, cells in block.rows:
+        line = [label]
+        for cell in cells:
+            text = _measured(cell)
+            if cell.get("status") == "missing":
+                text += f" [{notes.setdefault(command(cell), len(notes) + 1)}]"
+            line.append(text)
+        grid.append(line)
+    return grid, list(notes)
+
+
+# ---- writers -------------------------------------------------------------------------------------------------------
+
+_MD = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|"} | {"\n": " "})
+_TEX = str.maketrans({"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+                      "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
+                      "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "∞": r"$\infty$", "≥": r"$\geq$",
+                      "≤": r"$\leq$", "<": r"\textless{}",
+                      ">": r"\textgreater{}", "[": "{[}", "]": "{]}", "\n": " "})
+
+
+def _markdown(blocks: Sequence[Block]) -> str:
+    parts = []
+    for block in blocks:
+        grid, notes = _grid(block)
+        head = ["method", *map(_header, block.columns)]
+        lines = [f"### {block.caption.translate(_MD)}", "", _pipe(head), _pipe(["---"] * len(head), raw=True)]
+        lines += [_pipe(row) for row in grid]
+        lines += ["", *(f"- \\[{i}\\] to measure: {_code(note)}" for i, note in enumerate(notes, 1))]
+        lines += [f"- {line.translate(_MD)}" for line in block.footer]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _pipe(texts: Iterable[str], raw: bool = False) -> str:
+    return f"| {' | '.join(text if raw else text.translate(_MD) for text in texts)} |"
+
+
+def _latex(blocks: Sequence[Block]) -> str:
+    """Plain `tabular` in `table`, no package needed."""
+    parts = []
+    for block in blocks:
+        grid, notes = _grid(block)
+        head = ["method", *map(_header, block.columns)]
+        rows = [" & ".join(text.translate(_TEX) for text in row) + r" \\" for row in (head, *grid)]
+        below = "\n\n".join(line.translate(_TEX) for line in (
+            *(f"[{i}] to measure: {note}" for i, note in enumerate(notes, 1)), *block.footer))
+        parts.append("\n".join([
+            r"\begin{table}", rf"\caption{{{block.caption.translate(_TEX)}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(block.columns)}}}", r"\hline", rows[0], r"\hline", *rows[1:], r"\hline",
+            r"\end{tabular}", "", rf"{{\footnotesize {below}}}", r"\end{table}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _csv(blocks: Sequence[Block]) -> str:
+    """One line per method, every digit; value, lo, hi, chance, n, people, status, digest, to_measure per column."""
+    keys = ("value", "lo", "hi", "chance", "n", "people", "status", "digest")
+    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.columns))
+    head = ["method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "draws",
+            "seeds"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*head, *(f"{name} {key}" for name in names for key in (*keys, "to_measure"))])
+    for block in blocks:
+        for _, cells in block.rows:
+            rows = {column_name(cell): public(cell) for cell in cells}
+            first = next((row for row in rows.values() if row["status"] != "missing"), next(iter(rows.values())))
+            line = [" ".join(map(str, first[key] or [])) if key == "seeds" else first[key] for key in head]
+            for name in names:
+                row = rows.get(name, {})
+                line += [*(row.get(key) for key in keys), row.get("text") if row.get("status") == "missing" else ""]
+            writer.writerow(line)
+    return out.getvalue()
+
+
+def _json(blocks: Sequence[Block]) -> str:
+    return json.dumps([public(cell) for block in blocks for cell in block.cells()], indent=1, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Block]], str]] = {
+    "md": _markdown, "csv": _csv, "latex": _latex, "json": _json}
+
+
+def table(name: str, cells: Iterable[Cell], *, format: str = "md") -> str:
+    """The table `name` of TABLES over these cells, in a format of FORMATS.
+
+    json: a list of cells with exactly the fields of DESIGN 5, gaps included (status "missing", `text` = the command
+    that would fill them); an infinite epsilon is the string "inf", since JSON has no infinity and null would read as
+    unknown. Raises ConfigError for an unknown name or format, naming the nearest.
+    """
+    if name not in TABLES:
+        raise ConfigError(f"There is no table called {name!r}.", nearest(name, TABLES),
+                          "`veilbench list tables` shows all of them.")
+    if format not in FORMATS:
+        raise ConfigError(f"There is no table format {format!r}.", nearest(format, FORMATS),
+                          f"Give --format one of {', '.join(FORMATS)}.")
+    return FORMATS[format](TABLES[name](list(cells)))

@@ -1,0 +1,1 @@
+"""One file per plug-in; the folder listing is the registry."""

@@ -1,0 +1,29 @@
+"""How alike the released and the original picture are in local structure."""
+
+from __future__ import annotations
+
+import numpy as np
+from skimage.metrics import structural_similarity
+
+from bench import Column, metric
+
+WINDOW_PX = 11  # Gaussian of sigma 1.5 cut at 3.5 sigma
+
+
+@metric("ssim_released", of="pair", column=Column(
+    id="ssim_released", unit="", better="none", low=-1.0, high=1.0, title="SSIM of the released video",
+    role="descriptive", source="Wang et al. 2004, doi 10.1109/TIP.2003.819861; Gaussian window, metrics.md 5"))
+def ssim_released(original: np.ndarray, released: np.ndarray) -> np.ndarray:
+    """Structural similarity of each frame, the mean over channels and over pixels whose window is inside the frame.
+
+    Gaussian window 11 x 11 with sigma 1.5, biased covariance, data range 1. Takes float (T, 3, H, W) in [0, 1] twice,
+    gives float64 (T,) in [-1, 1], 1 = equal; NaN for frames smaller than the window. Descriptive. Raises ValueError
+    when the shapes differ.
+    """
+    if original.shape != released.shape:
+        raise ValueError(f"both videos need one shape, got {original.shape} and {released.shape}")
+    if min(original.shape[2:]) < WINDOW_PX:
+        return np.full(len(original), np.nan)
+    return np.array([structural_similarity(a, b, gaussian_weights=True, sigma=1.5, use_sample_covariance=False,
+                                           data_range=1.0, channel_axis=0)
+                     for a, b in zip(original.astype(np.float64), released.astype(np.float64))])
