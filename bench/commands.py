@@ -55,6 +55,7 @@ def run_suite(name: str, workdir: Path, chosen: Selection | None = None, *, jobs
             for stage in plan.stages:
                 print(f"{'done' if work.is_done(stage.kind, stage.digest) else 'todo'}  {stage.title}")
             return 0
+        write_json(work.root / "suites" / f"{suite.name}.json", suite.model_dump())
         outcome = execute(work, plan, jobs, display_kind)
         store.rebuild(work, database(workdir))
     if hint and not quiet:

@@ -24,7 +24,11 @@ class Description:
 def describe(kind: str, name: str) -> Description:
     """Read the plug-in's file. For a plug-in of an installed package the module is found, not imported."""
     path = registry.source_file(kind, name)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:  # one broken file must not hide the others
+        fault = f"cannot be read: {error.msg}, line {error.lineno}"
+        return Description(name, fault, fault, _relative(path))
     title = (ast.get_docstring(tree) or "").split("\n")[0].strip()
     node = next((n for n in tree.body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.decorator_list), None)
     doc = inspect.cleandoc((ast.get_docstring(node) if node else "") or title)

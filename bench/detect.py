@@ -8,7 +8,8 @@ Networks", IEEE SPL 2016.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 MARGIN = 1.3  # side of the crop over the longer side of the face box
 _SMALLEST_PX = 20  # MTCNN's networks see faces of 12 px and more; below 20 px there is nothing to find
 _SMOOTHING = 5  # frames in the moving average of a box
+_PADDED_TO = 32  # candidates per forward pass come in multiples of this
 _FOLLOW_IOU = 0.1  # a face that overlaps less with the frame beside it is another face
 
 
@@ -26,11 +28,13 @@ class FaceDetector:
 
     short_side_px: larger frames are scaled down to this before detection.  face_share: the smallest face looked for,
     as a share of the frame's shorter side (never below 20 px).  min_prob: detections below it are dropped.
-    batch: frames per forward pass.  torch's thread count is the caller's affair.
+    batch: frames per forward pass.  threads: torch's threads while detecting, None to leave them as they are.
     """
 
-    def __init__(self, *, short_side_px: int = 240, face_share: float = 0.1, min_prob: float = 0.7, batch: int = 32):
+    def __init__(self, *, short_side_px: int = 240, face_share: float = 0.1, min_prob: float = 0.7, batch: int = 32,
+                 threads: int | None = None):
         self.short_side_px, self.face_share, self.min_prob, self.batch = short_side_px, face_share, min_prob, batch
+        self.threads = threads
 
     def detect(self, frames: np.ndarray) -> list[np.ndarray]:
         """Faces of each frame of uint8 (T, H, W, 3): T arrays float64 (n, 5), x0, y0, x1, y1, probability.
@@ -44,8 +48,9 @@ class FaceDetector:
             return [np.zeros((0, 5)) for _ in frames]
         scale = min(1.0, self.short_side_px / short)
         found: list[np.ndarray] = []
-        for start in range(0, len(frames), self.batch):
-            found += self._batch(_shrink(frames[start:start + self.batch], scale))
+        with _torch_threads(self.threads):
+            for start in range(0, len(frames), self.batch):
+                found += self._batch(_shrink(frames[start:start + self.batch], scale))
         return [self._clean(boxes, scale, frames.shape[2], frames.shape[1]) for boxes in found]
 
     def _batch(self, frames: np.ndarray) -> list[np.ndarray]:
@@ -75,11 +80,44 @@ class FaceDetector:
         return boxes[np.argsort(-boxes[:, 4], kind="stable")]  # (n, 5)
 
 
+@contextmanager
+def _torch_threads(count: int | None) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @cache
 def _mtcnn() -> Any:
-    from facenet_pytorch import MTCNN  # heavy (torch): loaded when the first frame is looked at
+    import torch  # heavy: loaded when the first frame is looked at
+    from facenet_pytorch import MTCNN
 
-    return MTCNN(keep_all=True, select_largest=False, post_process=False, device="cpu").eval()
+    network = MTCNN(keep_all=True, select_largest=False, post_process=False, device="cpu").eval()
+    network.to(memory_format=torch.channels_last)  # a third faster on the CPU, the same boxes
+    for part in (network.pnet, network.rnet, network.onet):
+        part.register_forward_pre_hook(lambda _, x: (x[0].contiguous(memory_format=torch.channels_last),))
+    for part in (network.rnet, network.onet):
+        part.register_forward_pre_hook(_pad)
+        part.register_forward_hook(_unpad)
+    return network
+
+
+def _pad(part: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Candidates (n, 3, h, w) padded to a multiple of 32: few shapes, so that torch's kernel cache stays small."""
+    import torch
+
+    part.real = len(inputs[0])
+    padding = inputs[0].new_zeros(-part.real % _PADDED_TO, *inputs[0].shape[1:])
+    return (torch.cat([inputs[0], padding]),)
+
+
+def _unpad(part: Any, inputs: Any, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(output[:part.real] for output in outputs)
 
 
 def _run_mtcnn(frames: np.ndarray, smallest_px: int) -> list[np.ndarray]:

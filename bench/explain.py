@@ -85,7 +85,7 @@ def _run_again(work: WorkFolder, fresh: WorkFolder, cell: store.Cell, jobs: int,
                display_kind: str | None) -> dict[str, Any]:
     record = work.read_stage("score", cell["score"])
     config = record["identity"]["config"]
-    base = with_options(suites.load(config["suite"]), dataset=config["dataset"], seeds=cell["seeds"],
+    base = with_options(suites.recall(work.root, config["suite"]), dataset=config["dataset"], seeds=cell["seeds"],
                         profile=config["profile"])
     clips = work.read_stage("clips", record["identity"]["inputs"]["clips"])["identity"]["config"]
     root = Path(clips["root"]) if clips["root"] else None

@@ -275,7 +275,11 @@ def digest_of(files: list[Path]) -> str:
 @cache
 def _project_imports(path: Path) -> tuple[Path, ...]:
     found: set[Path] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError:  # importing the file says what is wrong with it
+        return ()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import resource
 import subprocess
 import sys
 from fractions import Fraction
@@ -131,15 +130,15 @@ def lose(frames, indices):
     return np.stack(frames)
 
 
-@settings(max_examples=12, deadline=None)
-@given(lost=st.sets(st.integers(1, 58), max_size=40), step=st.integers(0, 1))
+@settings(max_examples=6, deadline=None)
+@given(lost=st.sets(st.integers(1, 46), max_size=40), step=st.integers(0, 1))
 def test_a_lost_face_is_covered_from_its_neighbours(tmp_path_factory, lost, step):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame_release, "FaceDetector", FakeDetector)
-        frames = lose([fake_frame(20 + step * k) for k in range(60)], lost)
+        frames = lose([fake_frame(20 + step * k) for k in range(48)], lost)
         report, out = run(tmp_path_factory.mktemp("r"), frames)
     assert not magenta(out).any()
-    assert report.seen + report.covered + sum(report.greyed.values()) == 60
+    assert report.seen + report.covered + sum(report.greyed.values()) == 48
 
 
 def test_far_from_any_face_a_frame_is_greyed_and_counted(tmp_path, fake):
@@ -246,7 +245,8 @@ def test_a_real_talking_face(tmp_path, lossless):
     one, two = video.read(source).frames, video.read(output).frames
     difference = np.abs(one.astype(int) - two)
     assert (difference[:, 40:100, 70:105].mean((1, 2, 3)) > 3).all()  # the face, in every frame
-    assert difference[:, :, :20].max() == 0 if lossless else difference[:, :, :20].mean() < 3
+    untouched = difference[:, :, :20]
+    assert untouched.max() == 0 if lossless else 10 * np.log10(255**2 / (untouched**2.0).mean()) > 32  # dB
 
 
 MEASURE = """
@@ -274,4 +274,3 @@ def test_memory_does_not_grow_with_length(tmp_path):
         peaks.append(int(answer.stdout) / 1024)
     print(f"peak memory of 20 s: {peaks[0]:.0f} MiB, of 200 s: {peaks[1]:.0f} MiB")
     assert peaks[1] <= 1.1 * peaks[0]
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0

@@ -29,10 +29,11 @@ def patches(width: int, height: int, k: int = 0) -> np.ndarray:
     return np.minimum(image.astype(int) + k, 255).astype(np.uint8)
 
 
-def encode(path: Path, frames, *, codec="libx264", pix_fmt="yuv420p", rate=25, pts=None, turn=None, fmt=None) -> Path:
-    options = {"crf": "5", "preset": "ultrafast"} if codec == "libx264" else {}
-    with av.open(str(path), "w", format=fmt) as container:
-        stream = container.add_stream(codec, rate=rate, options=options)
+def encode(path: Path, frames, *, codec="libx264", pix_fmt="yuv420p", rate=25, pts=None, turn=None,
+           options=None) -> Path:
+    settings = {"crf": "5", "preset": "ultrafast"} if codec == "libx264" else {}
+    with av.open(str(path), "w", options=options or {}) as container:
+        stream = container.add_stream(codec, rate=rate, options=settings)
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = pix_fmt
         if pts:
@@ -193,6 +194,19 @@ def test_truncated_files_raise_and_what_is_there_can_be_had(tmp_path):
     (tmp_path / "nomoov.mp4").write_bytes(data[:moov])
     with pytest.raises(DataError, match="moov"):
         video.probe(tmp_path / "nomoov.mp4")
+
+
+def test_an_mp4_cut_behind_its_index_is_seen(tmp_path):
+    noise = np.random.default_rng(1).integers(0, 256, (30, 64, 64, 3), dtype=np.uint8)
+    path = encode(tmp_path / "whole.mp4", list(noise), options={"movflags": "faststart"})
+    data = path.read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")  # else this tests nothing
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(data[: len(data) * 2 // 3])
+    assert video.probe(cut).truncated and not video.probe(path).truncated
+    with pytest.raises(DataError, match="damaged after"):
+        list(video.iter_frames(cut, fps=25))
+    assert 1 <= len(list(video.iter_frames(cut, fps=25, allow_truncated=True))) < 30
 
 
 def test_a_wrong_frame_count_in_the_header_is_not_believed(tmp_path):

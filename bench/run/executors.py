@@ -13,6 +13,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -88,8 +89,7 @@ class LocalExecutor:
                     self._collect()
         finally:
             for entry in self.running.values():
-                entry.process.kill()
-                entry.process.join()
+                _end(entry.process)
         return self.outcome
 
     def _start_ready(self, waiting: list[Stage]) -> list[Stage]:
@@ -164,6 +164,15 @@ class LocalExecutor:
         return self._reason(stage) != "" and path.is_file() and json.loads(path.read_text())["undefined"]
 
 
+def _end(process: Any) -> None:
+    """Kill a stage and the worker it may have started: they share a process group once the stage runs."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        process.kill()
+    process.join()
+
+
 def _death(code: int | None) -> str:
     if code == -9:
         return "the stage was killed (out of memory, or by hand)"
@@ -201,7 +210,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        os.killpg(0, 9)
+        os.killpg(0, signal.SIGKILL)
 
 
 def _run_stage(work: WorkFolder, stage: Mapping[str, Any], made: Path, pipe: Connection) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
@@ -91,25 +92,36 @@ class _Engine:
         self.report = FrameReleaseReport(info.fps, info.width, info.height, info.rotation)
         self._info, self._writer, self._process, self._progress = info, writer, process_clip, on_progress
         self._reach = min(max(CLIP_FRAMES, round(_REACH_S * info.fps)), _MAX_REACH)
-        detector = FaceDetector(short_side_px=_SHORT_SIDE_PX, face_share=_FACE_SHARE)
+        detector = FaceDetector(short_side_px=_SHORT_SIDE_PX, face_share=_FACE_SHARE, threads=1)
         stride = int(np.clip(round(_STRIDE_S * info.fps), 1, STRIDE))
         self._keys, self._tracker = KeyframeDetector(detector.detect, stride), Tracker(self._reach)
-        self._analysed = 0
+        self._analysed, self._pending = 0, list[Timed]()
 
     def run(self, frames: Iterator[Timed]) -> None:
-        """Analyse segment by segment; a clip leaves once a second beyond it has been analysed."""
-        pending: list[Timed] = []
-        while segment := list(islice(frames, SEGMENT)):
-            for boxes in self._keys.analyse([frame for _, frame in segment]):
-                self._tracker.add(self._analysed, boxes)
-                self._analysed += 1
-            pending += segment
-            while len(pending) >= CLIP_FRAMES + self._reach:
-                self._emit(pending[:CLIP_FRAMES])
-                del pending[:CLIP_FRAMES]
-        for start in range(0, len(pending), CLIP_FRAMES):
-            self._emit(pending[start:start + CLIP_FRAMES])
+        """Segment by segment: detection looks at the next one in a thread while this one is released and coded."""
+        with ThreadPoolExecutor(1) as thread:
+            segment: list[Timed] = []
+            boxes: Future[list[np.ndarray]] | None = None
+            while following := list(islice(frames, SEGMENT)):
+                next_boxes = thread.submit(self._keys.analyse, [frame for _, frame in following])
+                if boxes is not None:
+                    self._advance(segment, boxes.result())
+                segment, boxes = following, next_boxes
+            if boxes is not None:
+                self._advance(segment, boxes.result())
+        for start in range(0, len(self._pending), CLIP_FRAMES):
+            self._emit(self._pending[start:start + CLIP_FRAMES])
         self.report.faces = self._tracker.sure
+
+    def _advance(self, segment: list[Timed], boxes: list[np.ndarray]) -> None:
+        """Take in an analysed segment; a clip leaves once a second beyond it has been analysed."""
+        for found in boxes:
+            self._tracker.add(self._analysed, found)
+            self._analysed += 1
+        self._pending += segment
+        while len(self._pending) >= CLIP_FRAMES + self._reach:
+            self._emit(self._pending[:CLIP_FRAMES])
+            del self._pending[:CLIP_FRAMES]
 
     def _emit(self, clip: list[Timed]) -> None:
         start = self.report.frames

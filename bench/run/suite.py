@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -50,3 +51,9 @@ def load(name: str) -> Suite:
         lines = " ".join(str(error).split())
         raise ConfigError(f"The suite file {path} cannot be used: {lines}", "",
                           "Mend the file; bench/run/suite.py lists the fields.") from error
+
+
+def recall(root: Path, name: str) -> Suite:
+    """The suite as the work folder last ran it: a file given by its path is found by its name nowhere else."""
+    path = root / "suites" / f"{name}.json"
+    return Suite(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else load(name)

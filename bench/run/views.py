@@ -22,7 +22,7 @@ from bench.types import LABELS, Video
 
 def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Write arrays as safetensors; no pickle."""
-    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()} or {"empty": np.zeros(0, np.uint8)}, path)
+    save_file({k: np.asarray(v, order="C") for k, v in tensors.items()} or {"empty": np.zeros(0, np.uint8)}, path)
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:

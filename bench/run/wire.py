@@ -29,7 +29,7 @@ class WireTimeout(Exception):
 
 def send(fd: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
     """Write one message. Raises WireClosed when nobody reads."""
-    parts = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    parts = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     for name, array in parts.items():
         if array.dtype.name not in DTYPES:
             raise TypeError(f"array {name!r} has dtype {array.dtype}, which does not travel; use one of {DTYPES}")

@@ -70,6 +70,7 @@ def main() -> None:
     inward, outward = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a method that dies has said why
     session = Session()
     while True:
         try:

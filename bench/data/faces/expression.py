@@ -1,8 +1,8 @@
 """What a made face does over time: action-unit curves, speech, blinks, gaze and head motion.
 
 The onset ends by frame 6 and the apex holds until 4 frames before the end, so that every unpadded clip of 16 frames
-shows its label. Classes share much of their apex (resting habits, speech and a drawn intensity blur it) and differ
-in how they move: onset speed, rhythm, tremor, blinks, gaze and head motion.
+shows its label. Part of the label lies in motion: classes differ in onset speed, rhythm, tremor, blinks, gaze and
+head motion, and a still may catch speech, a resting habit or a passing expression instead of the lasting one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.data.faces.person import Style
 from bench.seeds import derive
+from bench.types import CLIP_FRAMES
 
 EXPRESSIONS = ("anger", "disgust", "fear", "happy", "neutral", "sad")
 UNITS = ("brow_in", "brow_out", "brow_down", "lid_up", "cheek", "lid_tight", "nose", "lip_raise", "smile", "frown",
@@ -20,6 +21,7 @@ UNITS = ("brow_in", "brow_out", "brow_down", "lid_up", "cheek", "lid_tight", "no
 AU = {name: index for index, name in enumerate(UNITS)}
 FPS = 25.0
 ONSET_END, OFFSET_FRAMES = 6, 4
+PASSING = (2.0, 4.0)  # frames that a passing expression lasts
 _PROTOTYPES = {
     "anger": {"brow_down": 1.0, "lid_tight": 0.6, "lid_up": 0.35, "press": 0.9, "chin": 0.25},
     "disgust": {"nose": 1.0, "lip_raise": 0.95, "brow_down": 0.55, "cheek": 0.35, "lid_tight": 0.5, "frown": 0.3},
@@ -63,19 +65,39 @@ def perform(seed: int, names: tuple[str, str, int], style: Style, frames: int) -
     label = names[1]
     t = np.arange(frames, dtype=np.float32)
     apex = _envelope(rng, label, style, t)
-    level = np.zeros(len(UNITS), np.float32)
-    for unit, value in _PROTOTYPES[label].items():
-        level[AU[unit]] = value
     jitter = np.clip(rng.normal(1, 0.2, len(UNITS)), 0.3, 1.6)
-    level *= float(rng.uniform(0.55, 1.0)) * style.amplitude * style.weights * jitter
-    units = apex[:, None] * level
+    strength = float(rng.uniform(0.6, 1.0)) * style.amplitude * style.weights * jitter
+    units = apex[:, None] * _levels(label) * strength
     units *= 1 + _rhythm(rng, label, style, t)
+    for other, weight in _passing(rng, label, frames):
+        units += weight[:, None] * (_levels(other) * strength - units)
     units += _habit(rng)[None] + _wander(rng, t) + _tremor(rng, label, apex, frames)
     _speech(rng, label, style, units, t)
     side = units * float(np.clip(style.asymmetry + rng.normal(0, 0.06), -0.45, 0.45)) * 0.5
     pose, shift = _head(rng, label, style, apex, t)
     return Performance(np.clip(units, -0.25, 1.35).astype(np.float32), side.astype(np.float32),
                        _blinks(rng, label, style, t), _gaze(rng, label, t), pose, shift, apex.astype(np.float32))
+
+
+def _levels(label: str) -> np.ndarray:
+    level = np.zeros(len(UNITS), np.float32)
+    for unit, value in _PROTOTYPES[label].items():
+        level[AU[unit]] = value
+    return level
+
+
+def _passing(rng: np.random.Generator, label: str, frames: int) -> list[tuple[str, np.ndarray]]:
+    """A brief glance of another expression in each clip: (which, weight (T,)), PASSING frames long.
+
+    One still cannot tell it from the lasting expression; the clip around it can.
+    """
+    others = [name for name in EXPRESSIONS if name != label]
+    t, out = np.arange(frames), []
+    for start in range(0, frames - CLIP_FRAMES // 2, CLIP_FRAMES):
+        half = float(rng.uniform(*PASSING)) / 2
+        middle = float(rng.uniform(max(start, ONSET_END + 1), min(start + CLIP_FRAMES, frames - OFFSET_FRAMES)))
+        out.append((str(rng.choice(others)), 0.85 * smoothstep(half + 0.5 - np.abs(t - middle))))
+    return out
 
 
 def _envelope(rng: np.random.Generator, label: str, style: Style, t: np.ndarray) -> np.ndarray:
@@ -101,7 +123,7 @@ def _rhythm(rng: np.random.Generator, label: str, style: Style, t: np.ndarray) -
 
 def _habit(rng: np.random.Generator) -> np.ndarray:
     """A face that is never quite neutral: small constant levels, drawn for each video."""
-    habit = np.abs(rng.normal(0, 0.10, len(UNITS)))
+    habit = np.abs(rng.normal(0, 0.15, len(UNITS)))
     habit[[AU["open"], AU["nose"], AU["droop"]]] *= 0.5
     return habit
 
@@ -110,7 +132,7 @@ def _wander(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
     phase = rng.random((2, len(UNITS))) * 2 * np.pi
     hertz = rng.uniform(0.2, 1.1, (2, len(UNITS)))
     waves = np.sin(2 * np.pi * hertz[:, None] * t[None, :, None] / FPS + phase[:, None])
-    return 0.045 * waves.sum(0)
+    return 0.06 * waves.sum(0)
 
 
 def _tremor(rng: np.random.Generator, label: str, apex: np.ndarray, frames: int) -> np.ndarray:

@@ -1,0 +1,230 @@
+"""What every plug-in of the repository must do; a new file is tested by lying in its folder."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from bench import CLIP_FRAMES, Context, Sample, Video, registry, seeds
+from bench.asset_list import ASSETS
+from bench.describe import describe
+from bench.nets.image import frame_classifier
+from bench.nets.training import use_threads
+from bench.nets.video import SIZES, x3d
+from bench.registry import Spec
+from bench.run.trials import hit
+from bench.run.workers import MethodWorker
+from bench.types import LABELS, LANES, Evaluator, Identify, Metric
+
+METHODS, ATTACKS, METRICS = (registry.names(kind) for kind in ("methods", "attacks", "metrics"))
+KINDS = [("attacks", n) for n in ATTACKS] + [("metrics", n) for n in METRICS]
+
+
+def moving(frames=17, size=64, fps=29.97) -> Video:
+    """A bright disc on smooth noise; read-only."""
+    rng = seeds.derive(1, "contract")
+    video = rng.integers(60, 90, (frames, size, size, 3)).astype(np.uint8)
+    rows, columns = np.mgrid[:size, :size]
+    for t in range(frames):
+        video[t][(rows - size // 2) ** 2 + (columns - size // 3 - t) ** 2 < (size // 4) ** 2] = (200, 160, 140)
+    video.flags.writeable = False
+    return Video(video, fps)
+
+
+@pytest.mark.parametrize("kind, name", [("methods", n) for n in METHODS] + KINDS)
+def test_the_documentation_says_what_it_is(kind, name):
+    about = describe(kind, name)
+    assert 10 < len(about.title) <= 120 and about.title.endswith((".", "does."))
+    plugin = registry.get(kind, name)
+    sources = [c.source for c in getattr(plugin, "columns", ())]
+    assert len(about.doc) > 150 and ("ource:" in about.doc or sources and all(sources)), "what it does, its source"
+    assert plugin.name == name
+    for variant in getattr(plugin, "variants", {}):
+        assert registry.settings(kind, Spec(name, variant)) == dict(plugin.variants[variant])
+
+
+@pytest.mark.parametrize("kind, name", [("methods", n) for n in METHODS] + [k for k in KINDS if not isinstance(
+    registry.get(*k), Metric)])
+def test_settings_are_named_and_have_defaults(kind, name):
+    parameters = list(inspect.signature(registry.get(kind, name).__init__).parameters.values())[1:]
+    own = [p for p in parameters if p.name not in ("args", "kwargs")]
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in own)
+    registry.build(kind, name)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_declares_what_it_is(name):
+    cls = registry.get("methods", name)
+    assert cls.lane in LANES and cls.needs <= set(LABELS) and set(cls.assets) <= set(ASSETS)
+    assert all(a.endswith("_method") for a in cls.assets), "evaluation assets are not for methods"
+    assert cls.lane != "none" or cls.claim.epsilon == float("inf")
+    assert cls.fits or not (cls.needs or cls.assets)
+    assert cls.control in (None, "positive", "negative")
+
+
+def test_the_controls_are_there():
+    controls = {registry.get("methods", n).control: n for n in METHODS}
+    assert controls["positive"] == "original" and controls["negative"] == "blackout"
+
+
+@pytest.mark.parametrize("spec", [s for n in METHODS for s in (n, *(f"{n}@{v}" for v in describe("methods",
+                                                                                             n).variants))])
+def test_a_method_keeps_the_contract_in_its_worker(spec):
+    given = moving()
+    before = given.frames.copy()
+    with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
+        if worker.call({"op": "facts"})[0]["fits"]:
+            pytest.skip("tested with its fit")
+        first, again, other = (worker.release(given, seed) for seed in (5, 5, 6))
+    with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
+        elsewhere = worker.release(given, 5)
+    assert first.frames.shape == before.shape and first.frames.dtype == np.uint8 and first.fps == 29.97
+    assert first.frames.tobytes() == again.frames.tobytes() == elsewhere.frames.tobytes()
+    assert other.frames.shape == before.shape
+    np.testing.assert_array_equal(given.frames, before)
+    hides = registry.get("methods", Spec.parse(spec).name).control != "positive"
+    assert (first.frames != before).any() == hides
+
+
+UNITS = ("rate", "dB", "px", "s", "m", "km/h", "years", "nats", "bits", "1", "")  # the last two: without dimension
+
+
+@pytest.mark.parametrize("kind, name", KINDS)
+def test_columns_have_unit_direction_and_range(kind, name):
+    plugin = registry.get(kind, name)
+    assert plugin.columns and len({c.id for c in plugin.columns}) == len(plugin.columns)
+    for column in plugin.columns:
+        assert column.unit in UNITS and column.title and column.better in ("higher", "lower", "none")
+        assert column.low < column.high and column.role in ("privacy", "utility", "descriptive")
+        assert (column.role == "descriptive") == (column.better == "none")
+        assert column.unit != "rate" or (column.low, column.high) == (0, 1), "rates are stored in 0 .. 1"
+    assert kind != "attacks" or all(c.role == "privacy" and c.better == "lower" for c in plugin.columns)
+
+
+@pytest.mark.parametrize("kind, name", KINDS)
+def test_assets_are_those_that_evaluate(kind, name):
+    assets = getattr(registry.get(kind, name), "assets", ())
+    assert set(assets) <= set(ASSETS) and all(a.endswith("_eval") for a in assets)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_threat_model_is_a_sentence(name):
+    threat = registry.get("attacks", name).threat
+    assert len(threat.knows) > 20 and threat.reads in ("frame", "clip", "video", "transcript")
+    assert threat.decoding in ("assembled", "isolated")
+    assert threat.trained_on in ("released enrolment", "original enrolment", "development pairs", "nothing")
+
+
+# ---- attacks really attack -----------------------------------------------------------------------------------------
+
+PEOPLE = 3
+SMALL = {"epochs": 4, "frames_per_video": 6}  # budget of an attack in these tests
+
+
+def context(*names) -> Context:
+    return Context(rng=lambda *more: seeds.derive(9, *names, *more), report=lambda text: None,
+                   torch_seed=lambda *more: seeds.derive_torch(9, *names, *more))
+
+
+def started_assets(names):
+    """Untrained networks in place of the assets."""
+    torch.manual_seed(0)
+    made = {n: x3d(4, SIZES["tiny"]) if ASSETS[n].architecture == "x3d" else
+            frame_classifier(ASSETS[n].architecture, 4) for n in names}
+    return {n: model.state_dict() for n, model in made.items()}
+
+
+def people_videos(clear: bool, role: str, each: int) -> list[Sample]:
+    """Videos whose colour names the person, or noise that names nobody."""
+    rng = seeds.derive(1, "people", role, str(clear))
+    samples = []
+    for person in range(PEOPLE):
+        for _ in range(each):
+            frames = rng.integers(0, 256 if not clear else 60, (CLIP_FRAMES, 32, 32, 3))
+            if clear:
+                frames[..., person] += 180
+            samples.append(Sample(Video(frames.astype(np.uint8)), person=person))
+    return samples
+
+
+def rate_of(attack: Identify, clear: bool, each: int) -> tuple[float, list[np.ndarray]]:
+    """Share of right trials on probes, person by person."""
+    scores = [(s.person, attack.score(s.video)) for s in people_videos(clear, "probe", each)]
+    assert all(sc.ndim == 2 and sc.shape[1] == PEOPLE and np.isfinite(sc).all() for _, sc in scores)
+    return float(np.mean([hit(row, p) for p, sc in scores for row in sc])), [sc for _, sc in scores]
+
+
+def fitted(name: str, clear: bool) -> Identify:
+    use_threads()
+    cls = registry.get("attacks", name)
+    attack = cls(**{k: v for k, v in SMALL.items() if k in inspect.signature(cls.__init__).parameters})
+    attack.fit(people_videos(clear, "enrolment", 4), PEOPLE, started_assets(cls.assets), context(name))
+    return attack
+
+
+IDENTIFY = [n for n in ATTACKS if issubclass(registry.get("attacks", n), Identify)]
+
+
+@pytest.mark.parametrize("name", IDENTIFY)
+def test_an_attack_wins_on_clear_people_and_goes_through_its_state(name):
+    attack = fitted(name, True)
+    rate, scores = rate_of(attack, True, 2)
+    assert rate >= 0.9
+    again = registry.get("attacks", name)()
+    again.load({k: np.array(v) for k, v in attack.state().items()}, PEOPLE, context(name))
+    for one, other in zip(scores, rate_of(again, True, 2)[1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", IDENTIFY)
+def test_an_attack_is_at_chance_on_noise(name):
+    rate, scores = rate_of(fitted(name, False), False, 8)
+    trials = sum(len(s) for s in scores)
+    assert trials >= 24 and abs(rate - 1 / PEOPLE) < 4 * np.sqrt(2 / 9 / trials)
+
+
+# ---- metrics -------------------------------------------------------------------------------------------------------
+
+PURE = [n for n in METRICS if isinstance(registry.get("metrics", n), Metric)]
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_pure_metric_gives_one_value_a_frame_and_remembers_nothing(name):
+    plugin = registry.get("metrics", name)
+    original = moving(6)
+    released = Video((original.frames // 2 + 30).astype(np.uint8))
+
+    def values(a: Video, b: Video) -> np.ndarray:
+        return np.asarray(plugin.function(a.as_float(), b.as_float()) if plugin.of == "pair" else
+                          plugin.function(b.frames))
+
+    first = values(original, released)
+    values(released, original)  # another video in between
+    assert first.shape == (6,)
+    np.testing.assert_array_equal(values(original, released), first)
+    known = first[~np.isnan(first)]
+    assert len(known) and ((known >= plugin.column.low) & (known <= plugin.column.high)).all()
+    if plugin.of == "pair":
+        order = np.array([3, 0, 5, 1, 4, 2])
+        shuffled = plugin.function(original.as_float()[order], released.as_float()[order])
+        np.testing.assert_allclose(shuffled, first[order], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in METRICS if n not in PURE])
+def test_an_evaluator_tells_labels_apart_and_is_seeded(name):
+    plugin = registry.get("metrics", name)
+    assert issubclass(plugin, Evaluator)
+    use_threads()
+
+    def predictions() -> np.ndarray:
+        evaluator = plugin(epochs=1)
+        samples = [Sample(s.video, label=s.person) for s in people_videos(True, "train", 2)]
+        evaluator.fit(samples, samples[::2], PEOPLE, started_assets(plugin.assets), context(name))
+        return np.stack([evaluator.predict(s.video) for s in samples])
+
+    first = predictions()
+    assert first.shape == (PEOPLE * 2, PEOPLE) and np.isfinite(first).all()
+    np.testing.assert_array_equal(first, predictions())

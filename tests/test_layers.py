@@ -1,0 +1,199 @@
+"""The shape of the source tree: one-way imports, one owner per heavy package, sizes, no hidden randomness."""
+
+from __future__ import annotations
+
+import ast
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+# Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
+LAYERS = (
+    ("bench.errors",), ("bench.types",),
+    ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect", "bench.stats",
+     "bench.weights", "bench.privacy", "bench.privacy.*"),
+    ("bench.nets", "bench.nets.*"), ("bench",),
+    ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
+    ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",),
+    ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
+    ("bench.tables", "bench.board", "bench.submit"),
+    ("bench.describe",), ("bench.listing", "bench.console", "bench.publish"), ("bench.commands",),
+    ("bench.explain", "bench.doctor"), ("bench.cli",),
+)
+FREE = {"bench.describe": "bench.registry"}  # reads files only: as low as the registry
+ORDER_INSIDE = ("bench.pictures", "bench.video_out", "bench.video", "bench.detect")  # inside their layer
+PLUGIN_KINDS = ("methods", "attacks", "metrics", "bench.data")
+OWNERS = {
+    "av": ("bench/video.py", "bench/video_out.py"), "facenet_pytorch": ("bench/detect.py",),
+    "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
+    "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
+    "typer": ("bench/cli.py",),
+}
+FILES = sorted(p for top in ("bench", "methods", "attacks", "metrics") for p in (ROOT / top).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(p) for p in FILES}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.AST) -> set[str]:
+    """Modules that a tree imports; `from bench import seeds` is bench.seeds, `from bench import Video` is bench."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{a.name}" for a in node.names}
+            found |= (inner & MODULES) | ({node.module} if inner - MODULES else set())
+    return found
+
+
+def layer(module: str) -> int:
+    hits = [i for i, patterns in enumerate(LAYERS) if any(fnmatchcase(module, p) for p in patterns)]
+    exact = [i for i, patterns in enumerate(LAYERS) if module in patterns]
+    assert hits, f"{module} stands in no layer: give it a place in LAYERS"
+    return (exact or hits)[0]
+
+
+def kind(module: str) -> str:
+    return next((k for k in PLUGIN_KINDS if module == k or module.startswith(k + ".")), "")
+
+
+def faults_of(importer: str, imported: str) -> str:
+    """Why this import may not be, or ""."""
+    low, high = layer(FREE.get(imported, imported)), layer(importer)
+    if low > high:
+        return f"{importer} imports {imported}, which stands above it"
+    if kind(importer) and kind(imported) and kind(importer) != kind(imported):
+        return f"{importer} imports the plug-in {imported} of another kind"
+    if kind(importer) in ("methods", "attacks", "metrics") and kind(imported):
+        return f"the plug-in {importer} imports the plug-in {imported}"
+    if importer in ORDER_INSIDE and imported in ORDER_INSIDE and \
+            ORDER_INSIDE.index(imported) > ORDER_INSIDE.index(importer):
+        return f"{importer} imports {imported}, which stands above it"
+    return ""
+
+
+def test_imports_point_one_way():
+    faults = [fault for path in FILES for name in sorted(imports(parsed(path)) & MODULES)
+              if (fault := faults_of(module_of(path), name))]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("importer, imported", [
+    ("bench.errors", "bench.types"), ("bench.nets.image", "bench"), ("bench.data.clips", "bench.run.stages"),
+    ("methods.blur", "attacks.plr"), ("methods.blur", "methods.pixelate"), ("metrics.fer", "bench.data.clips"),
+    ("bench.assets", "bench.run.plan"), ("bench.run.plan", "bench.store"), ("bench.store", "bench.tables"),
+    ("bench.display", "bench.ranking"), ("bench.views", "bench.board"), ("bench.commands", "bench.cli"),
+    ("bench.video_out", "bench.video")])
+def test_the_layer_rule_sees_a_wrong_import(importer, imported):
+    assert faults_of(importer, imported) and not faults_of(imported, importer) or kind(importer)
+
+
+def test_plugins_import_public_names_only():
+    allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.privacy")
+    wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
+             for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
+    assert not wrong
+
+
+def test_each_heavy_package_has_its_owner():
+    wrong = [f"{relative(p)} imports {name}" for p in FILES for name in imports(parsed(p))
+             if (owners := OWNERS.get(name.partition(".")[0]))
+             and not any(fnmatchcase(relative(p), o) for o in owners)]
+    assert not wrong
+    used = {name.partition(".")[0] for p in FILES for name in imports(parsed(p))}
+    assert set(OWNERS) <= used, "a package without an owner file is no dependency"
+
+
+def test_the_broken_transforms_are_never_imported():
+    assert not [relative(p) for p in FILES + TESTS
+                if any(n.startswith("pytorchvideo.transforms") for n in imports(parsed(p)))]
+
+
+def test_no_relative_import_no_star_no_utils():
+    for path in FILES:
+        nodes = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ImportFrom)]
+        assert not any(n.level or any(a.name == "*" for a in n.names) for n in nodes), relative(path)
+    assert not [p for p in FILES if p.stem in ("utils", "util", "helpers", "misc", "common")]
+
+
+def test_the_site_folder_holds_no_python():
+    assert (ROOT / "site").is_dir() and not list((ROOT / "site").rglob("*.py"))
+
+
+def test_functions_have_50_lines_and_files_300_at_most():
+    long = []
+    for path in FILES + TESTS:
+        if relative(path).startswith("tests/") and "perf" in path.parts:
+            continue
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > 300 and not relative(path).startswith("tests/"):
+            long.append(f"{relative(path)}: {lines} lines")
+        long += [f"{relative(path)}:{n.lineno} {n.name}: {n.end_lineno - n.lineno + 1} lines"
+                 for n in ast.walk(parsed(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+                 and n.end_lineno - n.lineno + 1 > 50]
+    assert not long, "\n".join(long)
+
+
+GENERATORS = {"bench/seeds.py", "bench/run/worker_main.py"}  # the worker gets its derived number over the wire
+TORCH_DRAWS = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like")
+
+
+def draws(path: Path) -> list[str]:
+    """Random draws that bench.seeds does not know of."""
+    found = [f"imports {n}" for n in imports(parsed(path)) if n.partition(".")[0] in ("random", "secrets", "uuid")]
+    for node in ast.walk(parsed(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        if name.startswith(("np.random.", "numpy.random.")) or name in ("os.urandom", "torch.seed"):
+            found.append(f"line {node.lineno}: {name}")
+        if name == "torch.manual_seed" and not any(
+                word in ast.unparse(node.args[0]) for word in ("derive_torch(", "torch_seed(")):
+            found.append(f"line {node.lineno}: a seed that is not derived")
+        if name.startswith("torch.") and name[6:] in TORCH_DRAWS and not any(
+                k.arg == "generator" for k in node.keywords):
+            found.append(f"line {node.lineno}: {name} without a generator")
+    return found
+
+
+def test_nothing_draws_but_from_derived_generators():
+    wrong = {relative(p): found for p in FILES if relative(p) not in GENERATORS and (found := draws(p))}
+    assert not wrong
+
+
+def test_the_draw_rule_sees_a_draw(tmp_path):
+    bad = tmp_path / "bad.py"
+    bad.write_text("import random\nimport numpy as np\nimport torch\nnp.random.seed(0)\nnp.random.default_rng()\n"
+                   "torch.manual_seed(0)\ntorch.rand(3)\ntorch.manual_seed(ctx.torch_seed('a'))\n")
+    assert len(draws(bad)) == 5
+
+
+def test_third_party_imports_are_declared():
+    """Every package that the code imports is a dependency in pyproject.toml (or comes with one that is)."""
+    import sys
+    import tomllib
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    names = {d.split(">")[0].split("=")[0].split("<")[0].strip().lower() for d in declared}
+    spelled = {"cv2": "opencv-python-headless", "skimage": "scikit-image", "sklearn": "scikit-learn",
+               "facenet_pytorch": "facenet-pytorch"}
+    ours = {"bench", "methods", "attacks", "metrics"}
+    used = {n.partition(".")[0] for p in FILES for n in imports(parsed(p))} - ours - set(sys.stdlib_module_names)
+    assert {spelled.get(n, n) for n in used} <= names

@@ -1,0 +1,211 @@
+"""The whole road on blocks, and the border of a release: what the world gets to see."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import SUITE
+
+import bench.video as video_io
+from bench import registry, store
+from bench.data.clips import Clips
+from bench.errors import DataError
+from bench.run.cache import WorkFolder
+from bench.run.released import open_release
+from bench.run.stage_release import run_release
+from bench.run.stages import Job
+
+SEED = 918273645
+
+
+def named(cells, method, variant, metric, attack=None):
+    return next(c for c in cells if (c["method"], c["variant"], c["metric"], c["attack"]) == (method, variant, metric,
+                                                                                              attack))
+
+
+def test_the_numbers_are_what_they_must_be(road):
+    cells = store.read_cells(road / "veilbench.duckdb")
+    assert {c["status"] for c in cells} == {"ok"} and len(cells) == 3 * 5
+    assert len({c["id"] for c in cells}) == len(cells)
+    for attack in ("plr", "plr_static"):
+        assert named(cells, "original", None, "top1", attack)["value"] >= 0.9
+        blackout = named(cells, "blackout", None, "top1", attack)
+        assert blackout["value"] == pytest.approx(1 / 3) == blackout["chance"]  # one picture, one guess for all
+    assert named(cells, "original", None, "psnr_released")["value"] == 100
+    assert 8 < named(cells, "blur", "2", "psnr_released")["value"] < 100
+    for cell in cells:
+        assert cell["people"] == 3 and cell["split"] and cell["seeds"] == [42] and cell["suite"] == "blocks"
+        assert set(cell["person_values"]) <= set(range(1, 13)) and len(cell["person_values"]) == 3
+    assert {c["control"] for c in cells if c["method"] == "original"} == {"positive"}
+    assert named(cells, "blackout", None, "uar")["value"] == 0.5
+
+
+def test_every_stage_says_what_made_it(road):
+    work = WorkFolder(road)
+    kinds = ("clips", "asset", "release", "train", "attack", "metric", "score")
+    records = [r for kind in kinds for r in work.finished(kind)]
+    assert {r["kind"] for r in records} == set(kinds) and len(records) == 2 + 2 + 3 + 4 + 6 + 6 + 12
+    for record in records:
+        assert record["seconds"] >= 0 and 10 < record["peak_mb"] < 4000
+        assert record["environment"]["packages"]["torch"] and len(record["identity"]["code"]) == 64
+        assert record["folder"].name == record["digest"][:20]
+    assert not list((road / "tmp").iterdir()) and not list((road / "failed").iterdir())
+
+
+def test_all_methods_share_one_static_attacker_and_one_set_of_assets(road):
+    titles = sorted(r["title"] for r in WorkFolder(road).finished("train"))
+    assert titles == ["train plr on blackout", "train plr on blur@2", "train plr on original",
+                      "train plr_static on originals"]
+
+
+def test_explain_names_the_stages_and_the_command(road, cli):
+    answer = cli("explain", "blur@2/plr/top1", "--workdir", road)
+    assert answer.code == 0
+    for title in ("prepare blocks", "prepare blocks_public", "asset identity_eval", "release blur@2",
+                  "train plr on blur@2", "attack plr on blur@2", "score plr on blur@2"):
+        assert title in answer.out
+    assert "expression_eval" not in answer.out and "torch " in answer.out
+    identity = re.search(r"veilbench reproduce (\w+)", answer.out).group(1)
+    as_json = json.loads(cli("explain", identity, "--workdir", road, "--format", "json").out)
+    assert as_json["cell"]["id"] == identity and as_json["stages"][-1]["kind"] == "score"
+
+
+def test_the_table_and_the_site_are_built(road, cli, tmp_path):
+    rows = json.loads(cli("table", "summary", "--workdir", road, "--format", "json").out)
+    assert len(rows) == 15 and {r["epsilon"] for r in rows} == {"inf"}
+    built = cli("site", "build", "--workdir", road, "--out", tmp_path / "site")
+    assert built.code == 0
+    index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "blackout" in index and "blur@2" in index
+    pictures = list((tmp_path / "site").rglob("*.png"))
+    assert len(pictures) == 6  # an original and a released strip of each method: blocks may be shown
+    for path in (tmp_path / "site").rglob("*"):
+        assert not path.is_file() or str(road).encode() not in path.read_bytes(), path
+
+
+def test_a_second_build_gives_the_same_bytes(road, cli, tmp_path):
+    for name in ("a", "b"):
+        cli("site", "build", "--workdir", road, "--out", tmp_path / name)
+    files = [{p.relative_to(tmp_path / n): p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()}
+             for n in ("a", "b")]
+    assert files[0] == files[1] and len(files[0]) > 5
+
+
+# ---- the border ----------------------------------------------------------------------------------------------------
+
+def release(small, out, **more) -> Path:
+    config = {"method": "original", "variant": None, "profile": "tiny", "seed": SEED,
+              "parts": ["development", "calibration", "enrolment", "probe"], "draws": 1, "decoding": "assembled"}
+    run_release(Job({**config, **more}, {"clips": small}, out, lambda text: None))
+    return out
+
+
+@pytest.fixture(scope="module")
+def stage(small, tmp_path_factory):
+    return release(small, tmp_path_factory.mktemp("stage") / "release-stage")
+
+
+def visible(folder: Path) -> bytes:
+    """Everything in a release folder but the pictures: names, bytes, and what the tables say."""
+    parts = []
+    for path in sorted((folder / "release").rglob("*")):
+        parts.append(path.name.encode())
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            parts += [str(table.schema).encode(), str(table.schema.metadata).encode(), str(table.to_pylist()).encode()]
+        if path.is_file():
+            parts.append(path.read_bytes())
+    return b"\n".join(parts)
+
+
+def test_a_release_folder_names_nobody(stage, small):
+    seen = visible(stage)
+    rows = Clips(small).rows()
+    for word in {w for r in rows for w in (r.video, r.person, r.label, r.sha256)} | {
+            "enrolment", "probe", "calibration", "development", "parity", "native", str(SEED), str(small)}:
+        assert word.encode() not in seen, word
+    assert SEED.to_bytes(8, "little") not in seen
+    assert set(json.loads((stage / "release" / "release.json").read_text())) == {
+        "schema", "method", "variant", "profile", "dataset", "canvas_px", "decoding", "draws", "files", "lane", "claim",
+        "isolation"}
+    assert {p.name for p in stage.iterdir()} == {"release", "vault"}
+    assert {p.name for p in (stage / "release").iterdir()} == {"release.json", "manifest.parquet", "media"}
+
+
+def test_the_order_of_a_release_tells_nothing(stage, small):
+    manifest = pq.read_table(stage / "release" / "manifest.parquet").to_pylist()
+    known = {r["id"]: r["video"] for r in pq.read_table(stage / "vault" / "idmap.parquet").to_pylist()}
+    source_order = {r.video: i for i, r in enumerate(Clips(small).rows())}
+    assert [m["file"] for m in manifest] == sorted(m["file"] for m in manifest)
+    position = np.array([source_order[known[m["id"]]] for m in manifest])
+    assert len(set(position)) == len(manifest) == 72
+    assert abs(np.corrcoef(position, np.arange(72))[0, 1]) < 0.5
+    by_id = np.array([source_order[known[i]] for i in sorted(known)])
+    assert abs(np.corrcoef(by_id, np.arange(72))[0, 1]) < 0.5
+    assert all(re.fullmatch("[0-9a-f]{16}", m["id"]) for m in manifest)
+
+
+def test_ids_differ_between_seeds_and_methods(small, stage, tmp_path):
+    def ids(folder):
+        return set(pq.read_table(folder / "release" / "manifest.parquet")["id"].to_pylist())
+
+    probe = {"parts": ["probe"]}
+    other_seed = release(small, tmp_path / "a", seed=SEED + 1, **probe)
+    other_method = release(small, tmp_path / "b", method="blackout", **probe)
+    assert not ids(stage) & ids(other_seed) and not ids(stage) & ids(other_method)
+    assert len(ids(other_method)) == len(Clips(small).rows("test", role="probe"))
+    again = release(small, tmp_path / "c", method="blackout", **probe)
+    assert {p.name: p.read_bytes() for p in (again / "release" / "media").iterdir()} == {
+        p.name: p.read_bytes() for p in (other_method / "release" / "media").iterdir()}
+
+
+def test_every_file_is_released_bit_by_bit(stage, small):
+    import hashlib
+
+    clips = Clips(small)
+    rows = {r.video: r for r in clips.rows()}
+    for record in pq.read_table(stage / "release" / "manifest.parquet").to_pylist():
+        path = stage / "release" / "media" / record["file"]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == record["sha256"]
+    for item in open_release(stage)[::7]:
+        np.testing.assert_array_equal(item.read().frames, clips.video(rows[item.video]).frames)
+        assert item.person == rows[item.video].person
+
+
+def test_isolated_decoding_gives_one_file_per_clip(small, tmp_path):
+    folder = release(small, tmp_path / "isolated", decoding="isolated", parts=["probe"])
+    clips = Clips(small)
+    for row in clips.rows("test", role="probe"):
+        items = [i for i in open_release(folder) if i.video == row.video]
+        assert [i.clip for i in items] == list(range(row.clips)) and sum(i.frames for i in items) == row.frames
+        whole = np.concatenate([i.read().frames for i in items])
+        np.testing.assert_array_equal(whole, clips.video(row).frames)
+
+
+def test_draws_are_independent_releases(small, tmp_path):
+    folder = release(small, tmp_path / "draws", method="pixelate", variant="jitter", draws=3, parts=["probe"])
+    video = open_release(folder)[0].video
+    items = [i for i in open_release(folder) if i.video == video]
+    assert [i.draw for i in items] == [0, 1, 2] and len(open_release(folder, draw=1)) == len(open_release(folder)) / 3
+    frames = [i.read().frames.tobytes() for i in items]
+    assert len(set(frames)) == 3
+    assert len({m["id"] for m in pq.read_table(folder / "release" / "manifest.parquet").to_pylist()}) == len(
+        open_release(folder, draw=0))
+
+
+def test_a_file_that_lost_frames_is_noticed(small, tmp_path):
+    folder = release(small, tmp_path / "short", parts=["probe"])
+    item = open_release(folder)[0]
+    video_io.write_lossless(item.path, item.read().frames[:-1], 25.0)
+    with pytest.raises(DataError, match="its manifest says"):
+        item.read()
+
+
+def test_the_suite_is_the_one_of_this_file(road):
+    assert json.loads((road / "suites" / "blocks.json").read_text())["title"] in SUITE.read_text(encoding="utf-8")
+    assert "blocks" in registry.names("datasets")
