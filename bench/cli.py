@@ -235,13 +235,10 @@ def main() -> None:
     """Entry point: one paragraph and exit code 2 for a fault that a user can mend."""
     try:
         registry.check_shadowing()
-        app()
+        app(prog_name="veilbench")
     except UserError as error:
         sys.stderr.write(f"veilbench: {error}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("veilbench: stopped. Finished stages are kept; the same command goes on from there.\n")
-        sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
 

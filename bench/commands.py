@@ -74,12 +74,17 @@ def _check_database(workdir: Path) -> None:
 def execute(work: WorkFolder, plan: Plan, jobs: int, display_kind: str | None) -> Outcome:
     """Run a plan's stages, show them, write the run's record."""
     began, clock = time.time(), time.monotonic()
-    record = {"started": began, "suite": plan.suite.name, "command": " ".join(["veilbench", *sys.argv[1:]]),
+    words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]  # exported: no path of this machine
+    record = {"started": began, "suite": plan.suite.name, "command": " ".join(["veilbench", *words]),
               "stages": len(plan.stages)}
     path = work.root / "runs" / f"{began:.3f}-{os.getpid()}.json"
     write_json(path, {**record, "finished": None, "status": "interrupted", "failed": 0})
-    with console.display(display_kind, len(plan.stages)) as on_event:
-        outcome = LocalExecutor(work, jobs, on_event).run(plan.stages)
+    try:
+        with console.display(display_kind, len(plan.stages)) as on_event:
+            outcome = LocalExecutor(work, jobs, on_event).run(plan.stages)
+    except KeyboardInterrupt:  # typer ends the command with 130 and says nothing
+        print("veilbench: stopped. Finished stages are kept; the same command goes on from there.", file=sys.stderr)
+        raise
     write_json(path, {**record, "finished": time.time(), "failed": len(outcome.failed),
                       "status": "failed" if outcome.failed else "done"})
     if display_kind not in ("json", "none"):

@@ -92,7 +92,7 @@ def _class_decorator(kind: str, name: str, base: type) -> Callable[[type], type]
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise PluginError(f"{name!r} in {kind} is not a {base.__name__}.", "",
                               f"Derive the class from bench.{base.__name__} or one of its children.")
-        cls.name = name
+        setattr(cls, "name", name)  # noqa: B010
         _register(kind, name, cls)
         return cls
     return decorate

@@ -84,7 +84,7 @@ def _collect(work: WorkFolder) -> dict[str, pa.Table]:
     own = {
         "runs": _runs(work),
         "artifacts": [{**{k: a[k] for k in ("kind", "digest", "title", "seconds", "peak_mb", "finished")},
-                       "identity": canonical(a["identity"])} for a in artifacts],
+                       "identity": canonical(_without_root(a["identity"]))} for a in artifacts],
         "cells": cells, "claims": _distinct(cells, _SCHEMAS["claims"].names),
         "exclusions": [{"row": f"{c['method']}{'@' + c['variant'] if c['variant'] else ''} {c['attack'] or ''} "
                                f"{c['metric']}".replace("  ", " "), "reason": c["status"]}
@@ -98,7 +98,14 @@ def _collect(work: WorkFolder) -> dict[str, pa.Table]:
         for name in TABLES:
             tables[name] = pa.concat_tables([tables[name], pq.read_table(folder / f"{name}.parquet",
                                                                         schema=_SCHEMAS[name])])
+    tables["cells"] = _newest_marked(tables["cells"])
     return {name: tables[name] for name in TABLES}
+
+
+def _without_root(identity: dict[str, Any]) -> dict[str, Any]:
+    """A stage's identity as it may leave this machine: where a dataset lay is nobody's business."""
+    config = identity["config"]
+    return {**identity, "config": {**config, "root": Path(config["root"]).name}} if config.get("root") else identity
 
 
 def _runs(work: WorkFolder) -> list[dict[str, Any]]:
@@ -111,7 +118,7 @@ def _distinct(rows: list[dict[str, Any]], fields: Any) -> list[dict[str, Any]]:
 
 
 def _cells(work: WorkFolder) -> Iterator[Cell]:
-    """Every cell that was ever scored or failed here; all but the newest of each id are superseded."""
+    """Every cell that was ever scored or failed here."""
     found: list[Cell] = []
     for record in work.finished("score"):
         config = record["identity"]["config"]
@@ -121,11 +128,17 @@ def _cells(work: WorkFolder) -> Iterator[Cell]:
         make = undefined_cells if failure["undefined"] else failed_cells
         found += [_flat(c, failure["config"], failure["digest"], failure["time"])
                   for c in make(failure["config"], failure["reason"])]
-    newest: dict[str, float] = {}
-    for cell in found:
-        newest[cell["id"]] = max(newest.get(cell["id"], 0.0), cell["finished"])
-    for cell in sorted(found, key=lambda c: (c["id"], c["finished"])):
-        yield {**cell, "superseded": cell["finished"] < newest[cell["id"]]}
+    yield from sorted(found, key=lambda c: (c["id"], c["finished"]))
+
+
+def _newest_marked(cells: pa.Table) -> pa.Table:
+    """Of each id, own or imported, the newest cell stands and all others are superseded; one of two equal ones."""
+    rows = cells.to_pylist()
+    newest: dict[str, Cell] = {}
+    for row in rows:
+        if row["id"] not in newest or row["finished"] > newest[row["id"]]["finished"]:
+            newest[row["id"]] = row
+    return pa.Table.from_pylist([{**r, "superseded": r is not newest[r["id"]]} for r in rows], schema=_CELL)
 
 
 def _flat(cell: Cell, config: dict[str, Any], score: str, finished: float) -> Cell:

@@ -21,7 +21,19 @@ from bench import registry  # noqa: E402
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = Path(__file__).resolve().parent / "plugins"
 SUITE = PLUGINS / "blocks.toml"
-EXTRA = ("blocks", "blocks_public", "faulty", "learner")
+EXTRA = ("blocks", "blocks_public", "troubled", "faulty", "learner")
+MENDABLE = '''"""A method that a test edits."""
+
+from bench import Anonymizer, Video, method
+
+
+@method("mendable")
+class Mendable(Anonymizer):
+    """Shifts grey levels."""
+
+    def release(self, video, rng):
+        {body}
+'''
 
 
 @dataclass
@@ -34,12 +46,17 @@ class Answer:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def plugins():
-    """The plug-in files of the tests, for this process and its children. Set after collection: the contract tests of
-    other files run over what the repository holds.
+def plugins(tmp_path_factory) -> Path:
+    """The plug-in files of the tests, for this process and its children; returns one that a test may edit.
+
+    Set after collection: the contract tests run over what the repository holds.
     """
-    os.environ[registry.EXTRA] = os.pathsep.join(str(PLUGINS / f"{name}.py") for name in EXTRA)
+    mendable = tmp_path_factory.mktemp("plugin") / "mendable.py"
+    mendable.write_text(MENDABLE.format(body="return Video(video.frames // 2, video.fps)"), encoding="utf-8")
+    files = [*(PLUGINS / f"{name}.py" for name in EXTRA), mendable]
+    os.environ[registry.EXTRA] = os.pathsep.join(map(str, files))
     registry._locations.cache_clear()
+    return mendable
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import json
 import math
-from fractions import Fraction as F
-from itertools import combinations
 from pathlib import Path
 
 import mpmath
@@ -12,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.errors import ConfigError
-from bench.privacy.accounting import claimed, event_noise, floors, pixel_scale, price, total_rho
-from bench.privacy.claims import BranchClaim, EventClaim, FullClaim, LabelClaim, PixelsClaim
+from bench.privacy.accounting import claimed, floors, price, total_rho
+from bench.privacy.claims import BranchClaim, EventClaim, FullClaim, LabelClaim
 from bench.privacy.conversions import (
     delta_exact,
     epsilon_cks,
@@ -26,9 +24,9 @@ from bench.privacy.conversions import (
     rho_cks,
     rho_mironov,
 )
-from bench.privacy.filters import ChunkLoadFilter, TotalFilter, top_k_mean_load
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "golden_tadp.json").read_text())
+relaxed = settings(deadline=None, derandomize=True, max_examples=100)  # busy machines are slow, not wrong
 close = {"rel": 1e-9, "abs": 1e-9}
 
 
@@ -38,7 +36,7 @@ def gaussian_claim(g, **changes):
                         **changes})
 
 
-# ---- goldens -------------------------------------------------------------------------------------------------------
+# ---- goldens ----
 
 @pytest.mark.parametrize("g", GOLDEN, ids=lambda g: g["name"])
 def test_golden_prices(g):
@@ -101,7 +99,7 @@ def test_golden_mu_of_pure(epsilon, mu):
     assert mu_of_pure(epsilon) == pytest.approx(mu, abs=5e-9)
 
 
-# ---- the exact solve against 50 digits, from 1e-6 to 1e3 -------------------------------------------------------------
+# ---- the exact solve against 50 digits, from 1e-6 to 1e3 ----
 
 @pytest.mark.parametrize("mu", [1e-6, 1e-5, 1e-3, 0.1, 1, 5, 37, 1e2, 1e3])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9, 1e-15])
@@ -131,12 +129,13 @@ def test_cks_is_the_minimum_over_all_orders(rho, delta):
         assert epsilon_cks(rho, delta) == pytest.approx(max(0.0, float(best)), rel=1e-9, abs=1e-12)
 
 
-# ---- properties ------------------------------------------------------------------------------------------------------
+# ---- properties ----
 
 budgets = st.floats(0.01, 500)
 deltas = st.sampled_from([1e-2, 1e-5, 1e-8, 1e-12])
 
 
+@relaxed
 @given(budgets, deltas, st.floats(0.05, 0.95), st.integers(1, 64), st.integers(1, 20),
        st.sampled_from(["exact", "cks", "mironov"]))
 def test_budget_to_floors_and_back(epsilon, delta, share, frames, clips, conversion):
@@ -147,6 +146,7 @@ def test_budget_to_floors_and_back(epsilon, delta, share, frames, clips, convers
     assert getattr(p, f"epsilon_{conversion}") == pytest.approx(epsilon, rel=1e-9)
 
 
+@relaxed
 @given(st.floats(-5, 2), deltas)
 def test_exact_below_cks_below_mironov(log_mu, delta):
     mu = 10**log_mu
@@ -155,6 +155,7 @@ def test_exact_below_cks_below_mironov(log_mu, delta):
     assert exact <= cks * (1 + 1e-12) <= mironov * (1 + 1e-11)
 
 
+@relaxed
 @given(st.floats(-4, 3), st.floats(1.001, 10), deltas)
 def test_more_loss_never_costs_less(log_mu, factor, delta):
     mu = 10**log_mu
@@ -163,7 +164,7 @@ def test_more_loss_never_costs_less(log_mu, factor, delta):
     assert epsilon_exact(mu, delta) >= epsilon_exact(mu, delta * 5)
 
 
-# ---- what prices to infinity ------------------------------------------------------------------------------------------
+# ---- what prices to infinity ----
 
 def test_clear_missing_and_unknown_branches_price_to_infinity():
     base = gaussian_claim(GOLDEN[0])
@@ -187,10 +188,11 @@ def test_scales_above_the_floor_have_no_place_in_a_claim():
     assert price(gaussian_claim(GOLDEN[2])).mu == pytest.approx(GOLDEN[2]["mu"])  # priced from noise_std alone
 
 
-# ---- pure noise, mixtures ----------------------------------------------------------------------------------------------
+# ---- pure noise, mixtures ----
 
 def test_randomized_response_is_pure():
-    p = price(FullClaim("clip", clips=3, branches=(BranchClaim("label", "randomized_response", epsilon=8, norm="label"),)))
+    branch = BranchClaim("label", "randomized_response", epsilon=8, norm="label")
+    p = price(FullClaim("clip", clips=3, branches=(branch,)))
     assert (p.epsilon, p.epsilon_pure, p.delta) == (24, 24, 0)
     assert p.rho is p.mu is p.epsilon_exact is p.epsilon_mironov is None
     q = price(FullClaim("label", clips=2, label=LabelClaim(classes=6, epsilon="0.1", labels=3)))
@@ -219,93 +221,7 @@ def test_mixture_takes_the_cheaper_valid_sum():
         assert p.mu > g.mu
 
 
-# ---- events ---------------------------------------------------------------------------------------------------------------
-
-def test_ten_releases_cost_four_or_two_fifths():
-    event = EventClaim(30, 2, (6,), (0.4,) * 10)
-    p = price(FullClaim("event", event=event))
-    assert (p.epsilon_sum, p.epsilon_max, p.epsilon, p.epsilon_pure) == (4.0, 0.4, 0.4, 0.4)
-    q = price(FullClaim("event", adjacency="per_window", event=event))
-    assert (q.epsilon, q.epsilon_sum, q.epsilon_max) == (4.0, 4.0, 0.4)
-
-
-@pytest.mark.parametrize("k, share, expected", [(2, "1/4", (.8, .1, 8)), (2, 1, (.8, .4, 2)), (5, "1/4", (2, .1, 20)),
-                                                (5, 1, (2, .4, 5))])
-def test_golden_noise_scales(k, share, expected):
-    event = EventClaim(30, k, (6,), (0.4,), allocation=(share,))
-    assert tuple(map(float, event_noise(event, event.spends[0])[0])) == expected
-
-
-def test_overlapping_windows_of_the_reference():
-    event = EventClaim(30, 2, (6,), (0.4,) * 28, cadence_chunks=10)
-    p = price(FullClaim("event", event=event))
-    assert (p.epsilon_sum, p.epsilon_max) == (11.2, 1.2)
-
-
-def test_budgets_cap_what_spends_may_add_up_to():
-    spends = (F(4, 5),) * 10
-    total = price(FullClaim("event", event=EventClaim(30, 2, (6,), spends, budget=4)))
-    assert (total.epsilon_sum, total.epsilon_max) == (4.0, 0.8)
-    load = price(FullClaim("event", event=EventClaim(30, 2, (6,), spends, budget="0.5", accountant="max")))
-    assert (load.epsilon_sum, load.epsilon_max) == (8.0, 0.5)
-
-
-fractions = st.builds(F, st.integers(0, 8), st.sampled_from([1, 5, 10]))
-
-
-@settings(max_examples=200)
-@given(st.lists(fractions, min_size=1, max_size=5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3))
-def test_top_k_mean_load_against_brute_force(spends, window, cadence, k):
-    chunks = range((len(spends) - 1) * cadence + window)
-    worst = F(0)
-    for changed in combinations(chunks, min(k, len(chunks))):
-        loss = sum((e * sum(t * cadence <= j < t * cadence + window for j in changed) for t, e in enumerate(spends)), F(0))
-        worst = max(worst, loss / k)
-    assert top_k_mean_load(spends, window, cadence, k) == worst
-
-
-@settings(max_examples=200)
-@given(st.lists(fractions, min_size=1, max_size=12), st.integers(1, 6), st.integers(1, 6), fractions)
-def test_chunk_load_filter_against_brute_force(wanted, window, cadence, budget):
-    filt, total, load, spent = ChunkLoadFilter(budget, window, cadence), TotalFilter(budget), {}, F(0)
-    for t, e in enumerate(wanted):
-        covered = range(t * cadence, t * cadence + window)
-        fits = all(load.get(j, F(0)) + e <= budget for j in covered)
-        assert filt.admit(e) is fits
-        for j in covered if fits else ():
-            load[j] = load.get(j, F(0)) + e
-        assert total.admit(e) is (spent + e <= budget)
-        spent += e if spent + e <= budget else 0
-    assert filt.peak == max(load.values(), default=F(0)) <= budget
-    assert total.spent == spent <= budget
-
-
-def test_filters_are_exact():
-    f = TotalFilter("0.3")
-    assert [f.admit(0.1) for _ in range(4)] == [True, True, True, False]  # in floats the third would be refused
-    g = ChunkLoadFilter(0.4, 30)
-    assert all(g.admit(0.4) for _ in range(1000)) and g.peak == F(2, 5)
-    assert not g.admit("0.4000000001")
-    for bad in (-1, math.nan, math.inf, "x", None, True):
-        with pytest.raises(ConfigError, match="spend"):
-            f.admit(bad)
-    with pytest.raises(ConfigError, match="cadence_chunks"):
-        ChunkLoadFilter(1, 30, 0)
-
-
-# ---- pixels ----------------------------------------------------------------------------------------------------------------
-
-def test_pixels_in_every_frame_or_in_all():
-    scale = pixel_scale(16, 8, frames=16)
-    assert scale == F(16 * 255 * 48, 8)
-    p = price(FullClaim("pixels", pixels=PixelsClaim(m=16, b=8, scale=scale)))
-    assert (p.epsilon, p.epsilon_sum, p.epsilon_max) == (8.0, 8.0, 0.5)  # 3 channels of one frame: 8 / 16
-    q = price(FullClaim("pixels", adjacency="total", clips=9, pixels=PixelsClaim(m=16, b=8, scale=scale)))
-    assert (q.epsilon, q.epsilon_sum) == (0.5, 72.0)
-    assert pixel_scale(16, 8, frames=16, adjacency="total") == F(16 * 255 * 3, 8)
-
-
-# ---- wrong input -----------------------------------------------------------------------------------------------------------
+# ---- wrong input ----
 
 ABSURD = (-1, 0, math.nan, math.inf, -math.inf, 1e30, 10**400, "ten", None, True)
 
@@ -326,16 +242,6 @@ def test_absurd_numbers_name_their_field(field, value):
             gaussian_claim(GOLDEN[0], **{field: value})
 
 
-@pytest.mark.parametrize("field, value", [
-    ("window_chunks", 0), ("changed_chunks", -2), ("cap", (0,)), ("cap", (math.nan,)), ("spends", ()),
-    ("spends", (0.4, -0.1)), ("spends", (math.inf,)), ("allocation", (0.8, 0.4)), ("allocation", (0,)),
-    ("cadence_chunks", 0), ("budget", 0), ("accountant", "mean"), ("cap", (1, 2, 3)),
-])
-def test_absurd_events_name_their_field(field, value):
-    with pytest.raises(ConfigError, match=field):
-        EventClaim(**{"window_chunks": 30, "changed_chunks": 2, "cap": (6,), "spends": (0.4,), field: value})
-
-
 def test_floors_refuse_shares_that_are_no_division():
     good = {"clip_norm": {"id": 1.0, "expr": 1.0}, "frames": 16}
     with pytest.raises(ConfigError, match="add up to 0.9"):
@@ -348,6 +254,7 @@ def test_floors_refuse_shares_that_are_no_division():
         total_rho(1, 1e-5, "exakt")
 
 
+@relaxed
 @given(st.floats(-9, 9), st.floats(-9, 12), st.integers(1, 100_000), st.integers(1, 10**6),
        st.floats(-299, -1))
 def test_every_accepted_claim_has_a_price(log_clip, log_std, frames, clips, log_delta):
@@ -357,7 +264,7 @@ def test_every_accepted_claim_has_a_price(log_clip, log_std, frames, clips, log_
     assert p.epsilon_cks <= p.epsilon_mironov * (1 + 1e-9) < math.inf
 
 
-# ---- an independent accountant ------------------------------------------------------------------------------------------
+# ---- an independent accountant ----
 
 @pytest.mark.parametrize("g", GOLDEN[2:12:3], ids=lambda g: g["name"])
 @pytest.mark.filterwarnings("ignore")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.errors import ConfigError
@@ -30,6 +30,7 @@ from bench.privacy.claims import BranchClaim, FullClaim
 from bench.privacy.conversions import delta_exact, mu_exact
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "golden_ceilings.json").read_text())
+relaxed = settings(deadline=None, derandomize=True, max_examples=100)  # busy machines are slow, not wrong
 close = {"rel": 1e-9, "abs": 1e-9}
 
 
@@ -56,7 +57,8 @@ def test_golden_two_cases(table, ceiling):
 
 
 @pytest.mark.parametrize("table, loss", [
-    ("top1_eps", pure), ("top1_epsd_1e-5", approx), ("top1_gdp", gdp), ("top1_ball", lambda m: gdp(m, norm_clipped=True)),
+    ("top1_eps", pure), ("top1_epsd_1e-5", approx), ("top1_gdp", gdp),
+    ("top1_ball", lambda m: gdp(m, norm_clipped=True)),
 ])
 def test_golden_n_classes(table, loss):
     assert len(GOLDEN[table]) == 30
@@ -98,7 +100,7 @@ def test_golden_rows_at_a_claim(epsilon, n, values):
     assert got == pytest.approx(values, abs=6e-9)
 
 
-# ---- attained, and consistent ----------------------------------------------------------------------------------------------
+# ---- attained, and consistent ----
 
 def test_randomized_response_attains_top1_and_auc():
     n, epsilon = 5, 1.3
@@ -127,15 +129,17 @@ losses = st.one_of(st.floats(0.01, 8).map(pure), st.tuples(st.floats(0.01, 8), s
     lambda t: approx(*t)), st.floats(0.01, 5).map(gdp))
 
 
+@relaxed
 @given(losses, st.floats(0.001, 0.999))
 def test_masses_are_inverse_and_frame_the_diagonal(loss, q):
     up = most_mass(loss, q)
     assert least_mass(loss, q) <= q <= up <= 1
-    if 0 < up < 1:
+    if up < 1 - 1e-6:
         assert least_mass(loss, up) <= q + 1e-9
         assert 1 - most_mass(loss, 1 - q) == pytest.approx(least_mass(loss, q), abs=1e-9)
 
 
+@relaxed
 @given(losses, st.lists(st.floats(0.01, 1), min_size=2, max_size=9))
 def test_priors_obey_the_master_bound(loss, raw):
     priors = [p / sum(raw) for p in raw]
@@ -150,6 +154,7 @@ def test_priors_obey_the_master_bound(loss, raw):
         assert top1(gdp(loss.mu, norm_clipped=True), len(raw)).bound <= top1(loss, len(raw)).bound + 1e-12
 
 
+@relaxed
 @given(losses, st.integers(2, 50))
 def test_more_read_more_reached(loss, k):
     if not loss.over(k).finite:

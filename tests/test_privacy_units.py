@@ -19,7 +19,8 @@ def event(epsilon, chunks=2):
 
 
 SPENDS = (F(2, 5),) * 10
-IMPOSSIBLE = {("clip", "clip add/remove"), ("clip", "duration"), ("clip", "clip count"), ("clip", "training membership"),
+IMPOSSIBLE = {("clip", "clip add/remove"), ("clip", "duration"), ("clip", "clip count"),
+              ("clip", "training membership"),
               ("event", "trajectory"), ("event", "other cameras"), ("gdp", "pure"), ("approx", "pure"),
               ("approx", "gdp"), ("approx", "exact profile"), ("k-anonymity", "dp"), ("plr", "dp"), ("psnr", "dp"),
               ("attack auc", "dp")}
@@ -111,8 +112,8 @@ def test_conditions_that_are_not_stated_count_as_not_met(guarantee, target, sour
 @pytest.mark.parametrize("seconds, chunks", [(0.1, 2), (2, 2), (2.1, 3), (8, 5), (18, 10)])
 def test_chunks_of_an_event(seconds, chunks):
     assert chunks_of(seconds) == chunks
-    worst = max(len({int((start + x) // 2) for x in [0, *[i * 0.01 for i in range(int(seconds * 100))], seconds - 1e-9]})
-                for start in [i * 0.05 for i in range(40)])
+    times = [*[i * 0.01 for i in range(int(seconds * 100))], seconds - 1e-9]
+    worst = max(len({int((start + x) // 2) for x in times}) for start in [i * 0.05 for i in range(40)])
     assert worst <= chunks
 
 

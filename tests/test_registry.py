@@ -37,12 +37,15 @@ def write(folder: Path, name: str, text: str = METHOD) -> Path:
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """The registry as in a new process, and whatever the test adds taken back."""
+    """The registry to add to: what the test adds is taken back, what the repository holds stays imported."""
     monkeypatch.setenv(registry.EXTRA, os.environ.get(registry.EXTRA, ""))
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    before = dict(registry._registered)
     registry._locations.cache_clear()
     yield
     monkeypatch.undo()
+    for key, value in list(registry._registered.items()):
+        if key not in before and value.__module__.partition(".")[0] not in ("bench", "methods", "attacks", "metrics"):
+            del registry._registered[key]
     for cached in (registry._locations, registry.source_digest, registry._project_imports):
         cached.cache_clear()
 
@@ -56,7 +59,8 @@ def in_new_process(code: str, **more: str) -> str:
 
 def test_listing_imports_nothing_heavy():
     heavy = in_new_process(
-        "import sys; sys.argv = ['veilbench', 'list']\nfrom bench.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+        "import sys; sys.argv = ['veilbench', 'list']\nfrom bench.cli import main\ntry: main()\n"
+        "except SystemExit: pass\n"
         "print('HEAVY', [n for n in ('torch', 'av', 'timm', 'datasets', 'duckdb', 'cv2', 'methods.blur', "
         "'attacks.plr', 'metrics.fer') if n in sys.modules])")
     assert "blur" in heavy and "plr" in heavy and "synthfaces" in heavy

@@ -13,12 +13,16 @@ from conftest import SUITE
 
 import bench.video as video_io
 from bench import registry, store
-from bench.data.clips import Clips
-from bench.errors import DataError
+from bench.data.clips import Clips, write_clips
+from bench.errors import DataError, Diverged, Undefined
+from bench.run import stage_attack
 from bench.run.cache import WorkFolder
 from bench.run.released import open_release
+from bench.run.stage_metric import run_metric
 from bench.run.stage_release import run_release
 from bench.run.stages import Job
+from bench.run.trials import read_trials
+from bench.run.views import save_tensors
 
 SEED = 918273645
 
@@ -126,7 +130,7 @@ def visible(folder: Path) -> bytes:
 def test_a_release_folder_names_nobody(stage, small):
     seen = visible(stage)
     rows = Clips(small).rows()
-    for word in {w for r in rows for w in (r.video, r.person, r.label, r.sha256)} | {
+    for word in {w for r in rows for w in (r.video, r.person, r.label)} | {
             "enrolment", "probe", "calibration", "development", "parity", "native", str(SEED), str(small)}:
         assert word.encode() not in seen, word
     assert SEED.to_bytes(8, "little") not in seen
@@ -196,6 +200,62 @@ def test_draws_are_independent_releases(small, tmp_path):
     assert len(set(frames)) == 3
     assert len({m["id"] for m in pq.read_table(folder / "release" / "manifest.parquet").to_pylist()}) == len(
         open_release(folder, draw=0))
+
+
+def measure(metric, folder, small, out):
+    run_metric(Job({"metric": metric, "variant": None, "budget": {}, "profile": "tiny", "seed": 1, "numbers_seed": 1},
+                   {"release": folder, "clips": small}, out, lambda text: None))
+    return read_trials(out / "trials.parquet")
+
+
+def test_a_pair_metric_meets_the_right_frames_in_both_decodings(small, tmp_path):
+    for decoding in ("assembled", "isolated"):
+        folder, out = release(small, tmp_path / decoding, decoding=decoding, parts=["probe"]), tmp_path / f"m{decoding}"
+        out.mkdir()
+        trials = measure("psnr_released", folder, small, out)
+        assert set(trials["value"]) == {100.0} and len(trials["value"]) == len(open_release(folder))
+
+
+def test_an_evaluator_is_undefined_on_one_label(tmp_path):
+    made = registry.build("datasets", "blocks")
+    sources = [s for s in made.sources(None, 3) if s.label == "flat"]
+    made.sources = lambda root, seed: sources
+    write_clips(made, None, 3, 16, tmp_path / "clips", lambda text: None)
+    folder = release(tmp_path / "clips", tmp_path / "release")
+    (tmp_path / "m").mkdir()
+    with pytest.raises(Undefined, match="one label only"):
+        measure("fer", folder, tmp_path / "clips", tmp_path / "m")
+
+
+class Scorer:
+    """An attacker that gives every trial the same scores."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def load(self, state, people, context):
+        self.people = people
+
+    def score(self, video):
+        return np.full((4, self.people), self.value)
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_constant_scores_are_chance_and_scores_that_are_no_numbers_diverge(stage, tmp_path, monkeypatch, value):
+    monkeypatch.setattr(stage_attack, "_build", lambda job: Scorer(value))
+    (tmp_path / "train").mkdir()
+    save_tensors(tmp_path / "train" / "state.safetensors", {})
+    config = {"attack": "plr", "variant": None, "budget": {}, "profile": "tiny", "seed": 1, "numbers_seed": 1}
+    (tmp_path / "out").mkdir()
+    job = Job(config, {"train": tmp_path / "train", "release": stage}, tmp_path / "out", lambda text: None)
+    if not np.isfinite(value):
+        with pytest.raises(Diverged, match="finite: False"):
+            stage_attack.run_attack(job)
+        assert not (tmp_path / "out" / "trials.parquet").exists()
+        return
+    stage_attack.run_attack(job)
+    trials = read_trials(tmp_path / "out" / "trials.parquet")
+    assert set(trials["value"]) == {1 / 3} and len(trials["value"]) == 4 * len(open_release(stage, role="probe"))
 
 
 def test_a_file_that_lost_frames_is_noticed(small, tmp_path):

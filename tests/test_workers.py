@@ -21,8 +21,10 @@ FAULTS = {
     "raises": "ZeroDivisionError: the sum of nothing.*faulty.py, line",
     "nan": r"uint8 \(T, H, W, 3\), got float64", "shape": r"returned uint8 \(5, 15, 16, 3\), wanted uint8 \(5, 16",
     "length": r"returned uint8 \(4, 16, 16, 3\), wanted uint8 \(5,", "none": "returned NoneType, not a Video",
-    "array": "returned ndarray, not a Video", "fps": "changed fps from 23.976 to 28.976", "writes": "writes to its input",
-    "dies": "ended during 'release'.*exit code 7", "exits": "SystemExit: 3", "killed": "ended during 'release'.*signal 9",
+    "array": "returned ndarray, not a Video", "fps": "changed fps from 23.976 to 28.976",
+    "writes": "writes to its input",
+    "dies": "ended during 'release'.*exit code 7", "exits": "SystemExit: 3",
+    "killed": "ended during 'release'.*signal 9",
     "late": "ModuleNotFoundError: No module named 'no_such_package_anywhere'", "asks": "EOFError"}
 
 
@@ -118,7 +120,8 @@ def test_facts_come_from_a_worker_and_hold_the_claim():
 def test_the_worker_sees_a_scrubbed_environment(monkeypatch, spoilt):
     monkeypatch.setenv("A_SECRET_OF_THE_HARNESS", "1")
     spec = spoilt("spoilt", 'import os\n\n\n@method("spoilt")\nclass A(Anonymizer):\n'
-                            '    def release(self, video, rng):\n        raise KeyError(sorted(os.environ), os.getcwd())\n')
+                            '    def release(self, video, rng):\n'
+                            '        raise KeyError(sorted(os.environ), os.getcwd())\n')
     with MethodWorker(spec, "tiny") as worker, pytest.raises(PluginError) as caught:
         worker.release(video(), 1)
     assert "OMP_NUM_THREADS" in str(caught.value) and "A_SECRET" not in str(caught.value)

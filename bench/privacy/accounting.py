@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from bench.errors import ConfigError, nearest
 from bench.privacy.checks import LIMITS, count, exact, limited, number
@@ -32,8 +32,7 @@ INF = math.inf
 CONVERSIONS = ("exact", "cks", "mironov")
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """What a claim costs; None where a number does not apply, infinity where nothing is promised.
 
     epsilon: the one that places a row on the board. rho, mu and the first three belong to Gaussian noise at `delta`;
@@ -55,7 +54,7 @@ class Price:
 
     def as_dict(self) -> dict[str, Any]:
         """Field by field; infinity stays a float, which JSON has no word for."""
-        return asdict(self) | {"assumptions": list(self.assumptions)}
+        return self._asdict() | {"assumptions": list(self.assumptions)}
 
 
 def price(claim: FullClaim, *, released: Collection[str] = ()) -> Price:
@@ -82,8 +81,11 @@ def claimed(claim: FullClaim, cost: Price) -> Claim:
 
 def gaussian_rho(branches: Collection[BranchClaim], frames: int, clips: int = 1) -> float:
     """rho of the Gaussian branches: sum over rows of (diameter / floor)^2 / 2. A replaced clip changes every row."""
-    return clips * sum((b.rows or frames) * (b.diameter(2) / (b.noise_std or 0.0)) ** 2 / 2
-                       for b in branches if b.noise == "gaussian")
+    total = 0.0
+    for b in branches:
+        if b.noise == "gaussian":
+            total += (b.rows or frames) * (b.diameter(2) / (b.noise_std or 0.0)) ** 2
+    return clips * total / 2
 
 
 def pure_row(branch: BranchClaim) -> tuple[Fraction, int]:
@@ -96,26 +98,33 @@ def pure_row(branch: BranchClaim) -> tuple[Fraction, int]:
 
 
 def _price_branches(claim: FullClaim) -> Price:
-    rho = gaussian_rho(claim.branches, claim.frames, claim.clips)
-    mu_squared, pure, rho_pure = 2 * rho, Fraction(0), 0.0
-    for branch in claim.branches:
-        if branch.noise != "gaussian":
-            each, rows = pure_row(branch)
-            times = (rows or claim.frames) * claim.clips
-            pure += each * times
-            mu_squared += times * mu_of_pure(each) ** 2
-            rho_pure += times * rho_of_pure(each)
+    delta, rho = claim.delta, gaussian_rho(claim.branches, claim.frames, claim.clips)
+    others = [b for b in claim.branches if b.noise != "gaussian"]
+    if others:
+        return _price_mixed(claim, rho, others)
+    mu = math.sqrt(2 * rho)
+    exactly = epsilon_exact(mu, delta)
+    return Price(exactly, delta, rho, mu, epsilon_mironov(rho, delta), epsilon_cks(rho, delta), exactly,
+                 assumptions=_sentences(claim, _GAUSSIAN))
+
+
+def _price_mixed(claim: FullClaim, rho: float, others: list[BranchClaim]) -> Price:
+    """Pure noise adds as rho or mu, or as epsilon on top of the Gaussian branches; the smaller sum holds."""
+    pure, rho_all, mu_squared = Fraction(0), rho, 2 * rho
+    for branch in others:
+        each, rows = pure_row(branch)
+        times = (rows or claim.frames) * claim.clips
+        pure += each * times
+        mu_squared += times * mu_of_pure(each) ** 2
+        rho_all += times * rho_of_pure(each)
     if not rho:
         return _pure(claim, pure, _PURE)
-    extra, delta = float(pure), claim.delta
-    mu_only = math.sqrt(2 * rho)
-    mironov, cks, best = epsilon_mironov(rho, delta), epsilon_cks(rho, delta), epsilon_exact(mu_only, delta)
-    if pure:  # two valid ways to add pure noise: as rho or mu, or as epsilon on top; the smaller holds
-        mironov = min(mironov + extra, epsilon_mironov(rho + rho_pure, delta))
-        cks = min(cks + extra, epsilon_cks(rho + rho_pure, delta))
-        best = min(best + extra, epsilon_exact(math.sqrt(mu_squared), delta))
-    return Price(best, delta, rho + rho_pure, math.sqrt(mu_squared), mironov, cks, best,
-                 assumptions=_sentences(claim, _GAUSSIAN + (_MIXED if pure else ())))
+    delta, top, mu = claim.delta, float(pure), math.sqrt(mu_squared)
+    exactly = min(epsilon_exact(math.sqrt(2 * rho), delta) + top, epsilon_exact(mu, delta))
+    return Price(exactly, delta, rho_all, mu,
+                 min(epsilon_mironov(rho, delta) + top, epsilon_mironov(rho_all, delta)),
+                 min(epsilon_cks(rho, delta) + top, epsilon_cks(rho_all, delta)), exactly,
+                 assumptions=_sentences(claim, _GAUSSIAN + _MIXED))
 
 
 # ---- events, pixels, pure noise ------------------------------------------------------------------------------------
@@ -236,12 +245,17 @@ def floors(epsilon: float, delta: float, *, clip_norm: Mapping[str, float], shar
 # ---- assumptions in words ------------------------------------------------------------------------------------------
 
 def _sentences(claim: FullClaim, notes: tuple[str, ...]) -> tuple[str, ...]:
-    said = [_UNIT_WORDS.get((claim.unit, claim.adjacency), "")]
-    if claim.clips > 1:
-        said.append(f"{claim.clips} clips are added up; each is processed without reading the others, and their number "
+    return _said(claim.unit, claim.adjacency, claim.clips, claim.horizon_seconds, notes)
+
+
+@lru_cache(maxsize=256)
+def _said(unit: str, adjacency: str, clips: int, seconds: float | None, notes: tuple[str, ...]) -> tuple[str, ...]:
+    said = [_UNIT_WORDS.get((unit, adjacency), "")]
+    if clips > 1:
+        said.append(f"{clips} clips are added up; each is processed without reading the others, and their number "
                     "is public.")
-    if claim.horizon_seconds is not None:
-        said.append(f"The horizon is {claim.horizon_seconds:g} seconds of video.")
+    if seconds is not None:
+        said.append(f"The horizon is {seconds:g} seconds of video.")
     return tuple(s for s in (*said, *notes) if s)
 
 

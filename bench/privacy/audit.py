@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import beta as beta_law
 from scipy.stats import binom, chi2
 
 from bench.errors import ConfigError
 from bench.privacy.accounting import Price
-from bench.privacy.checks import count, number, probability
+from bench.privacy.checks import count, limited, number, probability
 from bench.privacy.conversions import epsilon_exact
 
 BETA = 0.05
@@ -166,6 +166,31 @@ def noise_scale_test(residuals: np.ndarray, std: np.ndarray | float) -> ScaleTes
     n = values.size
     return ScaleTest(math.sqrt(total / n), float(chi2.cdf(total, n)), float(chi2.sf(total, n)), n,
                      1 - math.sqrt(float(chi2.ppf(SCALE_ALARM, n)) / n))
+
+
+def laplace_scale_test(residuals: np.ndarray, scale: float) -> ScaleTest:
+    """The same for discrete Laplace noise (whole numbers, any shape) by the mean of |x|; normal law of the sum.
+
+    Meant for 100 draws or more. ratio: mean of |x| over the expected one.
+    """
+    values = np.abs(np.asarray(residuals, dtype=np.float64))
+    b = limited("scale", scale)
+    if values.size < 100 or not np.isfinite(values).all() or (values != np.rint(values)).any():
+        raise ConfigError(f"{values.size} residuals that are whole numbers do not make a test of discrete noise.",
+                          "It needs 100 draws or more, all whole.", "Run it on the vault of an enforced release.")
+    q = math.exp(-1 / b)
+    mean, square = 2 * q / (1 - q * q), 2 * q / (1 - q) ** 2
+    spread = math.sqrt((square - mean**2) / values.size)
+    z = (float(values.mean()) - mean) / spread
+    return ScaleTest(float(values.mean()) / mean, float(ndtr(z)), float(ndtr(-z)), values.size,
+                     min(1.0, 3 * spread / mean))
+
+
+def response_test(kept: int, n: int, classes: int, epsilon: float) -> float:
+    """p-value of randomised response keeping the true label too often: `kept` of n, exact binomial law."""
+    _tally("kept", kept, n)
+    allowed = 1 / (1 + (count("classes", classes, 2, 10**6) - 1) * math.exp(-limited("epsilon", epsilon)))
+    return float(binom.sf(kept - 1, n, allowed))
 
 
 def scale_test_power(shortfall: float, n: int, alarm: float = SCALE_ALARM) -> float:

@@ -163,29 +163,28 @@ def _fractions(field: str, value: Number | list[Number]) -> tuple[Fraction, ...]
     return tuple(exact(f"{field}[{i}]" if isinstance(value, list) else field, v) for i, v in enumerate(values))
 
 
-def _missing(raw: _Claim, names: tuple[str, ...]) -> None:
-    for name in names:
-        if getattr(raw, name) is None:
-            raise ConfigError(f"claim.{name} is missing.", f"A claim of unit {raw.unit!r} has no price without it.",
-                              f"Give {', '.join(names)}.")
+def _need(raw: _Claim, name: str) -> Any:
+    value = getattr(raw, name)
+    if value is None:
+        raise ConfigError(f"claim.{name} is missing.", f"A claim of unit {raw.unit!r} has no price without it.",
+                          f"Give {name} in [claim].")
+    return value
 
 
 def _event(raw: _Claim) -> EventClaim | None:
     if raw.unit != "event" or raw.branch and raw.spends is None:
         return None
-    _missing(raw, ("window_chunks", "changed_chunks", "cap", "spends"))
     event = EventClaim(
-        window_chunks=raw.window_chunks, changed_chunks=raw.changed_chunks, cap=_fractions("cap", raw.cap),
-        spends=_fractions("spends", raw.spends), cadence_chunks=raw.cadence_chunks, accountant=raw.accountant or "sum",
-        budget=_exact("budget", raw.budget))
+        window_chunks=_need(raw, "window_chunks"), changed_chunks=_need(raw, "changed_chunks"),
+        cap=_fractions("cap", _need(raw, "cap")), spends=_fractions("spends", _need(raw, "spends")),
+        cadence_chunks=raw.cadence_chunks, accountant=raw.accountant or "sum", budget=_exact("budget", raw.budget))
     return event if raw.allocation is None else replace(event, allocation=_fractions("allocation", raw.allocation))
 
 
 def _pixels(raw: _Claim) -> PixelsClaim | None:
     if raw.unit != "pixels" or raw.branch and raw.m is None:
         return None
-    _missing(raw, ("m", "b"))
-    return PixelsClaim(m=raw.m, b=raw.b, channels=3 if raw.channels is None else raw.channels,
+    return PixelsClaim(m=_need(raw, "m"), b=_need(raw, "b"), channels=3 if raw.channels is None else raw.channels,
                        levels=255 if raw.levels is None else raw.levels, scale=_exact("scale", raw.scale),
                        epsilon=_exact("epsilon", raw.epsilon))
 
@@ -193,6 +192,5 @@ def _pixels(raw: _Claim) -> PixelsClaim | None:
 def _label(raw: _Claim) -> LabelClaim | None:
     if raw.unit != "label":
         return None
-    _missing(raw, ("classes", "epsilon"))
-    return LabelClaim(classes=raw.classes, epsilon=exact("epsilon", raw.epsilon),
+    return LabelClaim(classes=_need(raw, "classes"), epsilon=exact("epsilon", _need(raw, "epsilon")),
                       labels=1 if raw.labels is None else raw.labels)

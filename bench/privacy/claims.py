@@ -1,6 +1,7 @@
 """The full claim: what is protected, against which change, over which horizon, by which noise.
 
-A claim is data. `claim_file.load_claim` reads it from TOML, `accounting.price` says what it costs. Every number is checked here, so that a wrong one names its field instead of giving a wrong price.
+A claim is data. `claim_file.load_claim` reads it from TOML, `accounting.price` says what it costs. Every number
+is checked here, so that a wrong one names its field instead of giving a wrong price.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class EventClaim:
                               "An event claim is priced from what each window spends.", "Give spends = [0.4, ...].")
         if sum(self.allocation) > 1 or not any(self.allocation):
             raise ConfigError(f"allocation adds up to {float(sum(self.allocation)):g}.",
-                              "The experts share one spend, so that their shares add up to 1 at most, and not to 0.", "")
+                              "The experts share one spend: their shares add up to 1 at most, and not to 0.", "")
         if len(self.cap) not in (1, len(self.allocation)):
             raise ConfigError(f"{len(self.cap)} caps for {len(self.allocation)} shares of the allocation.", "",
                               "Give one cap for each expert, or one for all.")

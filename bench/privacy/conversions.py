@@ -46,7 +46,7 @@ def _log_order(rho: float, delta: float) -> float:
         u = math.exp(y)
         step = (rho * u * u + math.log1p(u) - target) / (2 * rho * u * u + u / (1 + u))
         y -= step
-        if abs(step) < 1e-15 * max(1.0, abs(y)):
+        if step < 1e-9:  # the error after a step is of the order of its square
             break
     return y
 
@@ -68,18 +68,27 @@ def delta_exact(epsilon: float, mu: float) -> float:
     return math.exp(_log_delta(mu / 2 - epsilon / mu, mu)[0])
 
 
+def _ratio(x: float) -> float:
+    """R(x) = Phi(x) / phi(x), to 1e-14 relative; the plain product is four times faster where it is as good."""
+    if -8 < x:
+        return _ROOT_HALF_PI * math.erfc(-x * _ROOT_HALF) * math.exp(0.5 * x * x)
+    return _ROOT_HALF_PI * float(erfcx(-x * _ROOT_HALF))
+
+
 def _log_delta(t: float, mu: float) -> tuple[float, float]:
     """(ln delta, its slope in t) at epsilon = mu (mu/2 - t).
 
     delta = Phi(t) - e^epsilon Phi(t - mu) = phi(t) [R(t) - R(t - mu)], R = Phi/phi, free of overflow.
     """
-    tail = _ROOT_HALF_PI * float(erfcx((mu - t) * _ROOT_HALF))  # R(t - mu); t - mu <= -mu/2 < 0
+    tail = _ratio(t - mu)  # t - mu <= -mu/2 < 0
     if t < 1:
         if mu < 1e-5:  # R(t) - R(t - mu) = mu R'(middle) + O(mu^3), R'(x) = 1 + x R(x)
             middle = t - mu / 2
             gap = mu * (1 + middle * _ROOT_HALF_PI * float(erfcx(-middle * _ROOT_HALF)))
+        elif mu < 0.01:
+            gap = _ROOT_HALF_PI * float(erfcx(-t * _ROOT_HALF) - erfcx((mu - t) * _ROOT_HALF))
         else:
-            gap = _ROOT_HALF_PI * float(erfcx(-t * _ROOT_HALF)) - tail
+            gap = _ratio(t) - tail
         return -0.5 * t * t - _HALF_LOG_2PI + math.log(gap), mu * tail / gap
     density = math.exp(-0.5 * t * t - _HALF_LOG_2PI)
     value = 0.5 * math.erfc(-t * _ROOT_HALF) - density * tail
@@ -95,16 +104,16 @@ def epsilon_exact(mu: float, delta: float) -> float:
     if mu == math.inf:
         return math.inf
     target = math.log(delta)
-    if mu == 0 or _log_delta(mu / 2, mu)[0] <= target:
+    if math.erf(mu / 2 * _ROOT_HALF) <= delta:  # delta at epsilon = 0
         return 0.0
     t = min(float(ndtri(delta)), mu / 2)
     for _ in range(200):
         value, slope = _log_delta(t, mu)
-        step = (target - value) / slope if slope > 0 else 0.0
-        t = min(t + step, mu / 2)
-        if abs(step) < 4e-16 * max(1.0, abs(t)):
+        step = (target - value) / slope
+        t += step
+        if step < 1e-9:  # the error after a step is of the order of its square
             break
-    return mu * (mu / 2 - t)
+    return max(0.0, mu * (mu / 2 - t))
 
 
 # ---- from epsilon at delta to rho or mu ---------------------------------------------------------------------------

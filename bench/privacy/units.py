@@ -228,7 +228,7 @@ TABLE: tuple[Entry, ...] = (
     Entry("clip", "duration", "Duration is public by definition; it is not protected."),
     Entry("clip", "clip count", "The number of clips is public by definition; it is not protected."),
     Entry("clip", "training membership", "The claim is about the video that is released, not about training data."),
-    Entry("add/remove", "replace", "A replacement is a removal and an addition: 2 epsilon, (1 + e^epsilon) delta; 2 mu.",
+    Entry("add/remove", "replace", "A removal and an addition: 2 epsilon, (1 + e^epsilon) delta; 2 mu.",
           _add_remove_to_replace),
     Entry("replace", "add/remove", "Only if a missing clip is mapped to an admissible one.", _replace_to_add_remove),
     Entry("event", "larger event", "Linear in the chunks touched: (1/K) times the sum of the K' largest loads.",

@@ -196,7 +196,8 @@ def _child(payload: str, root: str, pipe: Connection) -> None:
         _run_stage(work, stage, made, pipe)
         answer: dict[str, Any] = {"ok": True}
     except BaseException as error:
-        traceback.print_exc()
+        if not isinstance(error, UserError):  # that one says all; the log ends with what the method printed
+            traceback.print_exc()
         answer = {"ok": False, "reason": _reason(error), "undefined": isinstance(error, Undefined)}
         shutil.rmtree(made, ignore_errors=True)
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from bench.run.stage_attack import _tensors
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, public_numbers, write_trials
 from bench.run.views import load_tensors
-from bench.types import Evaluator, Metric, Sample
+from bench.types import CLIP_FRAMES, Evaluator, Metric, Sample
 
 
 def run_metric(job: Job) -> None:
@@ -43,7 +43,9 @@ def _pure(job: Job, metric: Metric, items: list[Released], names: dict[str, int]
     rows, undefined = [], 0
     for item, video in batches(items):
         if metric.of == "pair":
-            values = metric.function(clips.video(sources[item.video]).as_float(), video.as_float())
+            original = clips.video(sources[item.video]).as_float()
+            start = max(item.clip, 0) * CLIP_FRAMES  # an isolated clip is compared with its part of the source
+            values = metric.function(original[start:start + len(video)], video.as_float())
         else:
             values = metric.function(video.frames)
         values = np.asarray(values, dtype=float)

@@ -21,7 +21,7 @@ UNITS = ("brow_in", "brow_out", "brow_down", "lid_up", "cheek", "lid_tight", "no
 AU = {name: index for index, name in enumerate(UNITS)}
 FPS = 25.0
 ONSET_END, OFFSET_FRAMES = 6, 4
-PASSING = (2.0, 4.0)  # frames that a passing expression lasts
+PASSING = (2.0, 3.5)  # frames that a passing expression lasts
 _PROTOTYPES = {
     "anger": {"brow_down": 1.0, "lid_tight": 0.6, "lid_up": 0.35, "press": 0.9, "chin": 0.25},
     "disgust": {"nose": 1.0, "lip_raise": 0.95, "brow_down": 0.55, "cheek": 0.35, "lid_tight": 0.5, "frown": 0.3},
@@ -65,8 +65,8 @@ def perform(seed: int, names: tuple[str, str, int], style: Style, frames: int) -
     label = names[1]
     t = np.arange(frames, dtype=np.float32)
     apex = _envelope(rng, label, style, t)
-    jitter = np.clip(rng.normal(1, 0.2, len(UNITS)), 0.3, 1.6)
-    strength = float(rng.uniform(0.6, 1.0)) * style.amplitude * style.weights * jitter
+    jitter = np.clip(rng.normal(1, 0.12, len(UNITS)), 0.5, 1.5)
+    strength = float(rng.uniform(0.95, 1.3)) * style.amplitude * style.weights * jitter
     units = apex[:, None] * _levels(label) * strength
     units *= 1 + _rhythm(rng, label, style, t)
     for other, weight in _passing(rng, label, frames):
@@ -123,7 +123,7 @@ def _rhythm(rng: np.random.Generator, label: str, style: Style, t: np.ndarray) -
 
 def _habit(rng: np.random.Generator) -> np.ndarray:
     """A face that is never quite neutral: small constant levels, drawn for each video."""
-    habit = np.abs(rng.normal(0, 0.15, len(UNITS)))
+    habit = np.abs(rng.normal(0, 0.06, len(UNITS)))
     habit[[AU["open"], AU["nose"], AU["droop"]]] *= 0.5
     return habit
 
@@ -132,7 +132,7 @@ def _wander(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
     phase = rng.random((2, len(UNITS))) * 2 * np.pi
     hertz = rng.uniform(0.2, 1.1, (2, len(UNITS)))
     waves = np.sin(2 * np.pi * hertz[:, None] * t[None, :, None] / FPS + phase[:, None])
-    return 0.06 * waves.sum(0)
+    return 0.03 * waves.sum(0)
 
 
 def _tremor(rng: np.random.Generator, label: str, apex: np.ndarray, frames: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from bench.types import CLIP_FRAMES
 __all__ = ["EXPRESSIONS", "FaceMaker", "Truth"]
 
 MARGIN = 1.3
+_FOREHEAD = slice(17, 20)  # a detector's box does not reach up to the hairline
 _KEEP = 4  # people whose tables are kept
 _EYE_X = np.array([-1, -0.45, 0.45, 1, 0.45, -0.45], np.float32)
 _MOUTH_X = np.array([-1, -0.5, 0, 0.5, 1, 0.5, 0, -0.5], np.float32)
@@ -103,8 +104,8 @@ class FaceMaker:
         return draw(clip, view, px, derive(self.seed, "noise", *names))
 
     def _crop(self, clip: Clip) -> View:
-        """A square box of the landmarks with margin, one for each clip of 16 frames."""
-        marks = self._landmarks(clip)  # (T, K, 2) in frame units
+        """A square box of jaw, brows, nose, eyes and mouth with margin, one for each clip of 16 frames."""
+        marks = np.delete(self._landmarks(clip), _FOREHEAD, axis=1)  # (T, K, 2) in frame units
         low, high = marks.min(1), marks.max(1)
         side = (high - low).max(1) * MARGIN
         middle = (high + low) / 2

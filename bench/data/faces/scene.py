@@ -48,7 +48,7 @@ def draw_scene(seed: int, names: tuple[str, str, int]) -> Scene:
     fill = np.clip(rng.normal(0.36, 0.09), 0.14, 0.6) * np.exp(rng.normal(0, 0.13 * WHITE, 3) * np.array([1, 0.4, 1]))
     return Scene(light=light, key=key.astype(np.float32), fill=fill.astype(np.float32),
                  exposure=float(np.exp(rng.normal(0, 0.13))), blur=float(rng.uniform(0, 0.005)),
-                 noise=float(rng.uniform(0.005, 0.022)), hair=float(np.exp(rng.normal(0, 0.30 * DAY))),
+                 noise=float(rng.uniform(0.003, 0.012)), hair=float(np.exp(rng.normal(0, 0.30 * DAY))),
                  skin=float(np.exp(rng.normal(0, 0.13 * DAY))), hairline=float(rng.normal(0, 0.05 * DAY)),
                  volume=float(rng.normal(0, 0.05 * DAY)),
                  stretch=(float(1 + rng.normal(0, 0.022 * DAY)), float(1 + rng.normal(0, 0.018 * DAY))),
