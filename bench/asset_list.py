@@ -17,9 +17,9 @@ class Asset:
 
 ASSETS = {
     "identity_method": Asset("identity", "resnet14t", 10, 4),
-    "identity_eval": Asset("identity", "resnet10t", 10, 4),
-    "expression_method": Asset("expression", "x3d", 16, 1),
-    "expression_eval": Asset("expression", "x3d", 16, 1),
+    "identity_eval": Asset("identity", "resnet10t", 6, 4),
+    "expression_method": Asset("expression", "x3d", 40, 1),
+    "expression_eval": Asset("expression", "x3d", 40, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
 }

@@ -4,7 +4,8 @@
 have different seeds and, for identity, different architectures: what evaluates is never what a method trained with.
 
     identity    who is it, from a frame          resnet10t (eval), resnet14t (method)
-    expression  which expression, from a clip    X3D, 8 frames
+    expression  which expression, from a clip    X3D, 4 frames; it also learns where the landmarks of the made
+                public faces are, which gives a small network something to see from the first epoch on
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from bench import seeds
 from bench.asset_list import ASSETS, Asset
@@ -24,8 +26,10 @@ from bench.data.clips import Clips, Row
 from bench.errors import ConfigError, nearest
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, train_classifier
-from bench.nets.video import SIZES, as_clip_input, jitter_clips, spread, x3d
+from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips, spread, x3d
 from bench.types import CLIP_FRAMES
+
+LANDMARK_WEIGHT = 3.0
 
 
 def check_name(name: str) -> None:
@@ -44,18 +48,24 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
     targets = _targets(asset.task, clips, rows)
-    train_classifier(model, lambda epoch: _draw(asset, videos, targets, rng), recipe,
+    marks = _landmark_targets(clips, rows) if asset.architecture == "x3d" else None
+    train_classifier(model, lambda epoch: _draw(asset, videos, targets, marks, rng), recipe,
                      seeds.derive_torch(seed, "asset", name, "order"), report=report)
-    return {k: v.numpy() for k, v in model.state_dict().items()}
+    state = model.state_dict()
+    if marks is not None:
+        state = cut_head(state, len(set(targets)))
+    return {k: v.numpy() for k, v in state.items()}
 
 
 def _build(asset: Asset, clips: Clips, rows: list[Row], epochs: int, seed: int, name: str) -> tuple[nn.Module, Recipe]:
     torch.manual_seed(seeds.derive_torch(seed, "asset", name, "weights"))
     classes = len(set(_targets(asset.task, clips, rows)))
     if asset.architecture == "x3d":
-        size = SIZES["tiny"]
-        return x3d(classes, size), Recipe(epochs=epochs, batch=16, rate=3e-3, augment=jitter_clips,
-                                          prepare=lambda c: as_clip_input(c, size.side_px))
+        size, marks = SIZES["tiny"], _landmark_targets(clips, rows[:1])
+        outputs = classes + (0 if marks is None else marks[0].shape[1])
+        return x3d(outputs, size), Recipe(epochs=epochs, batch=16, rate=3e-3, weight_decay=0.02, augment=gain_clips,
+                                          prepare=lambda c: as_clip_input(c, size.side_px),
+                                          loss=lambda out, want: _label_and_landmarks(out, want, classes))
     return frame_classifier(asset.architecture, classes), Recipe(epochs=epochs, prepare=as_input, augment=jitter,
                                                                  rate=2e-3)
 
@@ -72,13 +82,40 @@ def _targets(task: str, clips: Clips, rows: list[Row]) -> list[int]:
     return [index[value] for value in names]
 
 
-def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], rng: np.random.Generator) -> Data:
-    inputs, classes = [], []
-    for frames, target in zip(videos, targets):
-        if asset.architecture == "x3d":
-            k = int(rng.integers(-(-len(frames) // CLIP_FRAMES)))
-            inputs.append(frames[spread(len(frames), k * CLIP_FRAMES, CLIP_FRAMES, SIZES["tiny"].frames)][None])
-        else:
-            inputs.append(frames[np.sort(rng.choice(len(frames), asset.per_video, replace=False))])
-        classes += [target] * len(inputs[-1])
-    return torch.from_numpy(np.concatenate(inputs)), torch.tensor(classes)
+def _landmark_targets(clips: Clips, rows: list[Row]) -> list[np.ndarray] | None:
+    """Standardised landmark coordinates of each video, float32 (T, 2 K); None when a dataset has none."""
+    marks = [clips.landmarks(row) for row in rows]
+    if any(m is None for m in marks):
+        return None
+    flat = [np.asarray(m).reshape(len(m), -1) for m in marks if m is not None]
+    every = np.concatenate(flat)
+    return [((m - every.mean(0)) / (every.std(0) + 1e-6)).astype(np.float32) for m in flat]
+
+
+def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int) -> torch.Tensor:
+    """Cross entropy of the label (column 0) plus a smooth L1 of the landmarks (the other columns, if any)."""
+    loss = F.cross_entropy(outputs[:, :classes], want[:, 0].long(), label_smoothing=0.05)
+    if want.shape[1] > 1:
+        loss = loss + LANDMARK_WEIGHT * F.smooth_l1_loss(outputs[:, classes:], want[:, 1:])
+    return loss
+
+
+def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: list[np.ndarray] | None,
+          rng: np.random.Generator) -> Data:
+    if asset.architecture == "x3d":
+        return _draw_clips(videos, targets, marks, rng)
+    inputs = [frames[np.sort(rng.choice(len(frames), asset.per_video, replace=False))] for frames in videos]
+    return torch.from_numpy(np.concatenate(inputs)), torch.tensor(np.repeat(targets, asset.per_video))
+
+
+def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: list[np.ndarray] | None,
+                rng: np.random.Generator) -> Data:
+    """One random clip of each video; targets float32 (N, 1 + 2 K): label, then mean landmarks of its frames."""
+    inputs, wanted = [], []
+    for number, frames in enumerate(videos):
+        k = int(rng.integers(-(-len(frames) // CLIP_FRAMES)))
+        index = spread(len(frames), k * CLIP_FRAMES, CLIP_FRAMES, SIZES["tiny"].frames)
+        inputs.append(frames[index])
+        where = [] if marks is None else marks[number][index].mean(0)
+        wanted.append(np.concatenate([[targets[number]], where]).astype(np.float32))
+    return torch.from_numpy(np.stack(inputs)), torch.from_numpy(np.stack(wanted))

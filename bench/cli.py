@@ -14,9 +14,10 @@ from bench.errors import ConfigError, UserError, nearest
 app = typer.Typer(name="veilbench", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Benchmark and leaderboard for private video release.")
 data_app = typer.Typer(no_args_is_help=True, help="Prepare a dataset, check a prepared one.")
+weights_app = typer.Typer(no_args_is_help=True, help="Networks that come with the project: check, train again.")
 site_app = typer.Typer(no_args_is_help=True, help="Build or serve the static leaderboard.")
 db_app = typer.Typer(no_args_is_help=True, help="The index of results: rebuild, check, export, import.")
-for sub, name in ((data_app, "data"), (site_app, "site"), (db_app, "db")):
+for sub, name in ((data_app, "data"), (weights_app, "weights"), (site_app, "site"), (db_app, "db")):
     app.add_typer(sub, name=name)
 
 Workdir = Annotated[Path, typer.Option("--workdir", help="Work folder; everything is kept there.")]
@@ -176,6 +177,25 @@ def data_check(name: str, workdir: Workdir = DEFAULT) -> None:
     problems = check_data(name, workdir)
     typer.echo("\n".join(problems) or f"{name}: every file is as its manifest says.")
     raise typer.Exit(1 if problems else 0)
+
+
+@weights_app.command("check")
+def weights_check() -> None:
+    """Compare shipped networks with their SHA-256; exit code 1 when one differs."""
+    from bench import weights
+
+    problems = weights.check()
+    typer.echo("\n".join(problems) or f"{', '.join(weights.shipped()) or 'No network'}: as their digests say.")
+    raise typer.Exit(1 if problems else 0)
+
+
+@weights_app.command("train")
+def weights_train(name: str, out: Annotated[Path, typer.Option("--out", help="A .safetensors file.")],
+                  workdir: Workdir = DEFAULT, display: Display = None) -> None:
+    """Train a shared network on the public made people, as the shipped ones were (minutes)."""
+    from bench.commands import train_weights
+
+    raise typer.Exit(train_weights(name, out, workdir, display))
 
 
 @site_app.command("build")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from bench.registry import Spec
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.executors import LocalExecutor, Outcome
-from bench.run.plan import Plan, Request, make_plan, with_options
+from bench.run.plan import Plan, Request, asset_stage, make_plan, with_options
 from bench.tables import table as render_table
 
 
@@ -180,6 +181,27 @@ def prepare(name: str, root: Path | None, workdir: Path, display_kind: str | Non
     if not outcome.failed:
         print(f"Prepared in {work.stage('clips', stage.digest)}. Next: `veilbench data check {name}`.")
     return 2 if outcome.failed else 0
+
+
+def train_weights(name: str, out: Path, workdir: Path, display_kind: str | None) -> int:
+    """Train one asset and write it as float16; returns the exit code."""
+    import numpy as np
+
+    from bench.assets import check_name
+    from bench.run.views import load_tensors, save_tensors
+
+    check_name(name)
+    suite = suites.load("demo").model_copy(update={"budget": {name: {}}})
+    work = WorkFolder(workdir)
+    with work.open_for_writing():
+        stage = asset_stage(suite, name)
+        outcome = execute(work, Plan(stage.all(), [], {}, suite), 1, display_kind)
+    if outcome.failed:
+        return 1
+    tensors = load_tensors(work.stage("asset", stage.digest) / "weights.safetensors")
+    save_tensors(out, {k: v.astype(np.float16) if v.dtype == np.float32 else v for k, v in tensors.items()})
+    print(f"Wrote {out}, SHA-256 {hashlib.sha256(out.read_bytes()).hexdigest()}")
+    return 0
 
 
 def check_data(name: str, workdir: Path) -> list[str]:

@@ -44,7 +44,7 @@ class _Plain:
     def __call__(self, event: Event) -> None:
         if event.what in ("done", "failed", "cached", "skipped"):
             self.count += 1
-        if event.what == "cached":
+        if event.what in ("cached", "skipped"):
             return
         if event.what == "progress":
             if time.monotonic() - self.last < PLAIN_EVERY_S:
@@ -87,7 +87,7 @@ class _Rich:
             if key in self.lines:
                 self.progress.remove_task(self.lines.pop(key))
             self.progress.advance(self.whole)
-            if event.what in ("failed", "skipped"):
+            if event.what == "failed":
                 self.progress.console.print(f"{event.what} {event.stage.title}: {event.text}", markup=False)
 
 

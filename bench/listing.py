@@ -40,9 +40,12 @@ def _tables() -> Iterator[str]:
 
 def _weights() -> Iterator[str]:
     from bench.asset_list import ASSETS
+    from bench.weights import shipped
 
+    known = shipped()
     for name, asset in ASSETS.items():
-        yield f"  {name:<18} {asset.architecture}, learns {asset.task} from public people; trained when first needed"
+        origin = f"shipped, SHA-256 {known[name].sha256[:12]}" if name in known else "trained when first needed"
+        yield f"  {name:<18} {asset.architecture}, learns {asset.task} from public people; {origin}"
     yield f"  {'mtcnn':<18} face detector, weights inside the facenet-pytorch wheel"
 
 

@@ -242,6 +242,7 @@ class Prepared:
     fps: float
     native: Mapping[str, Any] = field(default_factory=dict)  # fps, width, height, rotation, frames
     centre_boxes: int = 0  # clips in which no face was found and the centre box was used
+    landmarks: np.ndarray | None = None  # float32 (T, K, 2) px, where they are known: made public people
 
 
 class Dataset:

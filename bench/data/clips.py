@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 import bench.video as video_io
@@ -67,6 +68,11 @@ class Clips:
         found = [Row(**record) for record in self.table.to_list()]
         return [r for r in found if (not parts or r.part in parts) and (role is None or r.role == role)]
 
+    def landmarks(self, row: Row) -> np.ndarray | None:
+        """True landmarks, float32 (T, K, 2) px, of a made public person; None elsewhere."""
+        path = (self.folder / "media" / row.file).with_suffix(".npy")
+        return np.load(path) if path.is_file() else None
+
     def video(self, row: Row) -> Video:
         return video_io.read(self.folder / "media" / row.file)
 
@@ -106,6 +112,8 @@ def _prepare(adapter: Dataset, sources: Sequence[Source], parts: dict[str, str],
             continue
         file = f"{i:05d}.mkv"
         video_io.write_lossless(out / "media" / file, made.frames, made.fps)
+        if made.landmarks is not None:
+            np.save(out / "media" / f"{i:05d}.npy", made.landmarks)
         yield Row(video=source.id, person=source.person, label=source.label, part=parts[source.person],
                   role=roles.get(source.id, ""), frames=len(made.frames), fps=float(made.fps), file=file,
                   sha256=hashlib.sha256((out / "media" / file).read_bytes()).hexdigest(),

@@ -12,12 +12,16 @@ from torch.nn import functional as F
 
 from bench.errors import Diverged
 
-Data = tuple[torch.Tensor, torch.Tensor]  # inputs uint8 (N, ...), targets int64 (N,)
+Data = tuple[torch.Tensor, torch.Tensor]  # inputs uint8 (N, ...), targets int64 (N,), or what `Recipe.loss` takes
+WARM_UP_STEPS = 30
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast. `prepare` turns a uint8 batch into network input, `augment` jitters it."""
+    """How long and how fast. `prepare` turns a uint8 batch into network input, `augment` jitters it.
+
+    The rate rises over the first WARM_UP_STEPS steps and then falls as a cosine.
+    """
 
     epochs: int
     prepare: Callable[[torch.Tensor], torch.Tensor]
@@ -26,6 +30,7 @@ class Recipe:
     rate: float = 1e-3
     weight_decay: float = 0.05
     label_smoothing: float = 0.1
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None  # default: cross entropy
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,12 @@ def _train_epoch(model: nn.Module, data: Data, recipe: Recipe, optimizer: torch.
     model.train()
     for step, index in enumerate(batches):
         rate = 0.5 * recipe.rate * (1 + np.cos(np.pi * (epoch + step / len(batches)) / recipe.epochs))
+        rate *= min(1.0, (epoch * len(batches) + step + 1) / WARM_UP_STEPS)
         for group in optimizer.param_groups:
             group["lr"] = rate
         batch = recipe.prepare(inputs[index])
         batch = recipe.augment(batch, generator) if recipe.augment else batch
-        loss = F.cross_entropy(model(batch), targets[index], label_smoothing=recipe.label_smoothing)
+        loss = _loss(recipe, model(batch), targets[index])
         if not torch.isfinite(loss):
             raise Diverged(f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}")
         optimizer.zero_grad(set_to_none=True)
@@ -89,6 +95,12 @@ def _train_epoch(model: nn.Module, data: Data, recipe: Recipe, optimizer: torch.
         optimizer.step()
         total += loss.item()
     return total / max(1, len(batches))
+
+
+def _loss(recipe: Recipe, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    if recipe.loss is not None:
+        return recipe.loss(outputs, targets)
+    return F.cross_entropy(outputs, targets, label_smoothing=recipe.label_smoothing)
 
 
 @torch.inference_mode()

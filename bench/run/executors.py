@@ -25,7 +25,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from bench import __version__
+import cv2
+
+from bench import __version__, registry
 from bench.errors import Diverged, Undefined, UserError
 from bench.run.cache import WorkFolder, write_json
 from bench.run.stages import Job, Stage, function, identity
@@ -68,6 +70,8 @@ class LocalExecutor:
 
     def __init__(self, work: WorkFolder, jobs: int, on_event: Callable[[Event], None]):
         self.work, self.jobs, self.on_event = work, max(1, jobs), on_event
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")  # a stage uses one core; `jobs` of them run at a time
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["bench.run.preload"])
         self.running: dict[str, _Running] = {}
@@ -96,7 +100,7 @@ class LocalExecutor:
         left = []
         finished = self.outcome.done | self.outcome.cached
         for stage in waiting:
-            broken = [self._reason(s) for s in stage.inputs.values() if self._reason(s)]
+            broken = [self._public_reason(s) for s in stage.inputs.values() if self._reason(s)]
             if broken:
                 self.outcome.skipped[stage.digest] = broken[0]
                 self._record_failure(stage, broken[0], skipped=True)
@@ -109,6 +113,12 @@ class LocalExecutor:
 
     def _reason(self, stage: Stage) -> str:
         return self.outcome.failed.get(stage.digest) or self.outcome.skipped.get(stage.digest) or ""
+
+    def _public_reason(self, stage: Stage) -> str:
+        """What dependants, cells and the site say. Faults of source videos name people and files: those stay here."""
+        if stage.kind == "clips" and stage.digest in self.outcome.failed:
+            return "the dataset could not be prepared; `veilbench status` says why"
+        return self._reason(stage)
 
     def _start(self, stage: Stage) -> None:
         ours, theirs = self.context.Pipe(duplex=False)
@@ -219,6 +229,8 @@ def _run_stage(work: WorkFolder, stage: Mapping[str, Any], made: Path, pipe: Con
         print(text, flush=True)
         pipe.send_bytes(json.dumps({"progress": text}).encode())
 
+    cv2.setNumThreads(1)
+    _check_plugins(stage["identity"]["plugins"])
     made.mkdir(parents=True)
     began = time.time()
     function(stage["kind"])(Job(stage["config"], {k: Path(v) for k, v in stage["inputs"].items()}, made, report))
@@ -227,6 +239,15 @@ def _run_stage(work: WorkFolder, stage: Mapping[str, Any], made: Path, pipe: Con
         "schema": 1, "kind": stage["kind"], "title": stage["title"], "digest": stage["digest"],
         "identity": stage["identity"], "seconds": round(time.time() - began, 3), "peak_mb": round(peak_kb / 1024, 1),
         "finished": time.time(), "environment": environment()})
+
+
+def _check_plugins(planned: Mapping[str, str]) -> None:
+    """Refuse a plug-in that was edited after the run was planned: its result would carry another source's digest."""
+    for label, digest in planned.items():
+        kind, name = label.split("/")
+        if registry.source_digest(kind, name) != digest:
+            raise UserError(f"The source behind {label} changed while the run was going.",
+                            "The result would carry the digest of what was planned.", "Run the same command again.")
 
 
 def environment() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import assets, registry
+from bench import assets, registry, weights
 from bench.errors import ConfigError, DataError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
@@ -83,6 +83,11 @@ def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def asset_stage(suite: Suite, name: str) -> Stage:
+    """The stage that gives one shared network."""
+    return _Builder(suite, None).asset(name)
+
+
 class _Builder:
     """Builds the stages of one suite; equal stages are the same by digest."""
 
@@ -108,6 +113,9 @@ class _Builder:
 
     def asset(self, name: str) -> Stage:
         assets.check_name(name)
+        known = weights.shipped().get(name)
+        if known and self.suite.data_seed == weights.SEED and name not in self.suite.budget:
+            return self._stage("asset", f"asset {name}", {"asset": name, "shipped": known.sha256})
         config = {"asset": name, "seed": self.suite.data_seed, "budget": self.suite.budget.get(name, {})}
         return self._stage("asset", f"asset {name}", config, {"clips": self.public})
 
@@ -198,6 +206,9 @@ def with_options(suite: Suite, *, dataset: str | None = None, seeds: Sequence[in
         changes["dataset"] = dataset
     if seeds:
         changes["seeds"] = list(seeds)
+    if profile == "paper":
+        raise ConfigError("The paper profile cannot run yet.", "It starts its attackers and evaluators from published "
+                          "networks, and no loader for them is part of this version.", "Use --profile tiny.")
     if profile:
         changes["profile"] = profile
     return suite.model_copy(update=changes)

@@ -26,7 +26,8 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
-    return {k: v for k, v in load_file(path).items() if k != "empty"}
+    """Arrays of a safetensors file; float16, as shipped networks are stored, comes back as float32."""
+    return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in load_file(path).items() if k != "empty"}
 
 
 class DevelopmentVideo:

@@ -55,15 +55,15 @@ class MadeFaces(Dataset):
 
     def load(self, source: Source, canvas_px: int = 64) -> Prepared:
         """Draw one video on the canvas: crop of the true landmarks, margin 1.3, one box per 16-frame clip."""
-        return self._prepared(self._made().canvas(_names(source), canvas_px), canvas_px)
+        return self._prepared(self._made().canvas(names_of(source), canvas_px), canvas_px)
 
     def full_frame(self, source: Source, size_px: int = 160) -> Prepared:
         """The same performance as the camera saw it, the face not cropped: for detectors and `veilbench release`."""
-        return self._prepared(self._made().full_frame(_names(source), size_px), size_px)
+        return self._prepared(self._made().full_frame(names_of(source), size_px), size_px)
 
     def truth(self, source: Source, canvas_px: int = 64) -> Truth:
         """Landmarks and forward flow of `load(source, canvas_px)`, see Truth."""
-        return self._made().truth(_names(source), canvas_px)
+        return self._made().truth(names_of(source), canvas_px)
 
     def _made(self) -> FaceMaker:
         if self._maker is None:
@@ -85,7 +85,7 @@ class SplitFaces(MadeFaces):
         return {person: TEST_TAKES if part == "test" else TAKES for person, part in sorted(parts(self.name).items())}
 
 
-def _names(source: Source) -> tuple[str, str, int]:
+def names_of(source: Source) -> tuple[str, str, int]:
     person, label, take = source.id.rsplit("_", 2)
     if (person, label) != (source.person, source.label) or label not in EXPRESSIONS or not take.isdecimal():
         raise DataError(f"{source.id!r} is not the id of a made video.", "Ids read person_label_take.",

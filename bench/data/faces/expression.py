@@ -178,7 +178,7 @@ def _gaze(rng: np.random.Generator, label: str, t: np.ndarray) -> np.ndarray:
 def _head(rng: np.random.Generator, label: str, style: Style, apex: np.ndarray,
           t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     seconds = t / FPS
-    pose = rng.normal(0, [0.13, 0.06, 0.045], 3) + np.zeros((len(t), 3))
+    pose = rng.normal(0, [0.10, 0.045, 0.035], 3) + np.zeros((len(t), 3))
     for axis, size in enumerate((0.035, 0.022, 0.018)):
         pose[:, axis] += size * style.nod * np.sin(2 * np.pi * (rng.uniform(0.3, 1.0) * seconds + rng.random()))
     phase = rng.random()
@@ -196,6 +196,6 @@ def _head(rng: np.random.Generator, label: str, style: Style, apex: np.ndarray,
         pose[:, 1] -= 0.05 * apex
     elif label == "sad":
         pose[:, 1] += 0.05 * apex + 0.06 * smoothstep(seconds / 1.4)
-    shift = rng.normal(0, 0.09, 2) + 0.02 * np.stack(
+    shift = rng.normal(0, 0.05, 2) + 0.02 * np.stack(
         [np.sin(2 * np.pi * (rng.uniform(0.2, 0.6) * seconds + rng.random())) for _ in range(2)], axis=1)
     return pose.astype(np.float32), shift.astype(np.float32)

@@ -35,7 +35,7 @@ def edge(distance: np.ndarray, aa: float) -> np.ndarray:
 
 def lids(person: Person, act: Performance, side: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     """Heights of the upper and lower lid at the eye's middle, relative to the eye line (upper negative)."""
-    lift = 1 + 0.42 * level(act, "lid_up", side) - 0.42 * level(act, "lid_tight", side) \
+    lift = 1 + 0.60 * level(act, "lid_up", side) - 0.50 * level(act, "lid_tight", side) \
         - 0.40 * level(act, "droop", side) - 0.12 * level(act, "nose", side)
     low = 1 - 0.42 * level(act, "cheek", side) - 0.40 * level(act, "lid_tight", side) \
         + 0.15 * level(act, "lid_up", side)
@@ -85,7 +85,7 @@ def eyes(albedo: np.ndarray, shine: np.ndarray, p: np.ndarray, q: np.ndarray, pe
 def mouth_curves(person: Person, act: Performance, x: np.ndarray, side: np.ndarray | float) -> dict[str, np.ndarray]:
     """Heights (frontal q) of the lips' four curves at x in -1..1 across the mouth, and the half width."""
     bend = np.abs(x) ** np.float32(1.8)
-    corner = -0.125 * level(act, "smile", side) + 0.095 * level(act, "frown", side) + 0.02 * level(act, "stretch", side)
+    corner = -0.165 * level(act, "smile", side) + 0.135 * level(act, "frown", side) + 0.02 * level(act, "stretch", side)
     middle = 0.02 * level(act, "smile") - 0.03 * level(act, "frown") - 0.02 * level(act, "chin") \
         - 0.015 * level(act, "nose")
     line = person.mouth_v + middle + (corner - middle) * bend

@@ -127,9 +127,9 @@ def displacement(person: Person, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         out[AU[unit], 1] += dv * hill
 
     mw, mv = person.mouth_w, person.mouth_v
-    move("brow_in", 0.0, -0.14, 0.17, brow - 0.02, 0.15, 0.15)
-    move("brow_out", 0.0, -0.12, 0.52, brow - 0.02, 0.20, 0.15)
-    move("brow_down", -0.06, 0.10, 0.24, brow, 0.24, 0.14)
+    move("brow_in", 0.0, -0.18, 0.17, brow - 0.02, 0.15, 0.15)
+    move("brow_out", 0.0, -0.155, 0.52, brow - 0.02, 0.20, 0.15)
+    move("brow_down", -0.07, 0.13, 0.24, brow, 0.24, 0.14)
     move("lid_up", 0.0, -0.03, 0.40, brow, 0.3, 0.12)
     move("cheek", 0.0, -0.06, 0.52, 0.30, 0.24, 0.18)
     move("nose", 0.0, -0.05, 0.16, person.nose_v - 0.05, 0.14, 0.14)

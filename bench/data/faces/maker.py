@@ -69,9 +69,13 @@ class FaceMaker:
         clip = self._clip(names, px, MARGIN * 2.1)
         view = self._crop(clip)
         _, layers = self._draw(clip, view, px, names)
-        marks = (self._landmarks(clip) - np.stack([view.x0, view.y0], 1)[:, None]) / view.side[:, None, None] * px
         flow, valid = _flow(clip, view, px, layers)
-        return Truth(marks.astype(np.float32), flow, valid)
+        return Truth(self._on_canvas(clip, view, px), flow, valid)
+
+    def landmarks(self, names: tuple[str, str, int], px: int) -> np.ndarray:
+        """Landmarks of `canvas(names, px)` alone, float32 (T, 57, 2) in pixels: nothing is drawn."""
+        clip = self._clip(names, px, MARGIN * 2.1)
+        return self._on_canvas(clip, self._crop(clip), px)
 
     def landmarks_full(self, names: tuple[str, str, int], px: int) -> np.ndarray:
         """Landmarks of `full_frame(names, px)`: float32 (T, 57, 2) in pixels."""
@@ -115,6 +119,10 @@ class FaceMaker:
             box = side[part].mean()
             out[part] = [*(middle[part].mean(0) - box / 2), box]
         return View(out[:, 0].copy(), out[:, 1].copy(), out[:, 2].copy())
+
+    def _on_canvas(self, clip: Clip, view: View, px: int) -> np.ndarray:
+        marks = (self._landmarks(clip) - np.stack([view.x0, view.y0], 1)[:, None]) / view.side[:, None, None] * px
+        return marks.astype(np.float32)
 
     def _landmarks(self, clip: Clip) -> np.ndarray:
         """Float32 (T, 57, 2) in frame units."""

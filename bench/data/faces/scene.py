@@ -10,7 +10,7 @@ import numpy as np
 from bench.data.faces.person import linear
 from bench.seeds import derive
 
-DAY, WHITE = 0.35, 1.2
+DAY, WHITE = 0.35, 0.7
 
 
 @dataclass(frozen=True)
