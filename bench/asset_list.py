@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.errors import ConfigError, nearest
+
 
 @dataclass(frozen=True)
 class Asset:
@@ -23,3 +25,10 @@ ASSETS = {
     "feature_method": Asset("feature", "resnet10t", 8, 4),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
 }
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError when there is no such asset."""
+    if name not in ASSETS:
+        raise ConfigError(f"There is no asset called {name!r}.", nearest(name, ASSETS),
+                          "Assets are declared by plug-ins in `assets = (...)`.")

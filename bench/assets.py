@@ -23,20 +23,13 @@ from torch.nn import functional as F
 from bench import seeds
 from bench.asset_list import ASSETS, Asset
 from bench.data.clips import Clips, Row
-from bench.errors import ConfigError, nearest
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, train_classifier
-from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips, spread, x3d
+from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips, x3d
+from bench.sampling import spread
 from bench.types import CLIP_FRAMES
 
 LANDMARK_WEIGHT = 3.0
-
-
-def check_name(name: str) -> None:
-    """Raise ConfigError when there is no such asset."""
-    if name not in ASSETS:
-        raise ConfigError(f"There is no asset called {name!r}.", nearest(name, ASSETS),
-                          "Assets are declared by plug-ins in `assets = (...)`.")
 
 
 def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],

@@ -187,7 +187,7 @@ def train_weights(name: str, out: Path, workdir: Path, display_kind: str | None)
     """Train one asset and write it as float16; returns the exit code."""
     import numpy as np
 
-    from bench.assets import check_name
+    from bench.asset_list import check_name
     from bench.run.views import load_tensors, save_tensors
 
     check_name(name)

@@ -15,11 +15,11 @@ from bench.data.clips import Clips
 from bench.data.splits import hashed
 from bench.describe import describe
 from bench.errors import ConfigError
-from bench.nets.video import spread
 from bench.registry import Spec
 from bench.run.cache import WorkFolder
 from bench.run.plan import known_facts
 from bench.run.released import open_release
+from bench.sampling import spread
 
 STRIP_FRAMES = 8
 

@@ -5,7 +5,8 @@ import torch
 
 from bench import CLIP_FRAMES, Column, Evaluator, metric
 from bench.nets.training import Recipe, load_matching, predict, train_classifier
-from bench.nets.video import SIZES, as_clip_input, jitter_clips, spread, x3d
+from bench.nets.video import SIZES, as_clip_input, jitter_clips, x3d
+from bench.sampling import spread
 
 
 @metric("fer")

@@ -13,7 +13,7 @@ from conftest import ROOT
 LAYERS = (
     ("bench.errors",), ("bench.types",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect", "bench.stats",
-     "bench.weights", "bench.privacy", "bench.privacy.*"),
+     "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",),
@@ -106,7 +106,8 @@ def test_the_layer_rule_sees_a_wrong_import(importer, imported):
 
 
 def test_plugins_import_public_names_only():
-    allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.privacy")
+    allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
+               "bench.privacy")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
     assert not wrong

@@ -10,7 +10,8 @@ from torch import nn
 from bench.errors import Diverged
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Recipe, load_matching, predict, train_classifier, use_threads
-from bench.nets.video import SIZES, as_clip_input, jitter_clips, spread, x3d
+from bench.nets.video import SIZES, as_clip_input, jitter_clips, x3d
+from bench.sampling import spread
 from bench.seeds import derive
 
 
@@ -147,7 +148,9 @@ def test_inputs_are_scaled_and_ordered():
     batch = as_input(frames)
     assert batch.shape == (1, 3, 4, 4) and batch[0, 0, 1, 2] == 2 and batch[0, 1, 1, 2] == -2
     clip = as_clip_input(frames.repeat(2, 1, 1, 1)[None], 2)  # 4 px -> 2 px: a quarter of the white pixel
-    assert clip.shape == (1, 3, 2, 2, 2) and clip[0, 0, 0, 0, 1] == pytest.approx(-1) and clip[0, 2].max() == -2
+    deviation = (2 * 0.1875**2 + 6 * 0.0625**2) / 7  # of 1/4 in one of four pixels of two frames, mean 1/16
+    assert clip.shape == (1, 3, 2, 2, 2) and clip[0, 2].abs().max() == 0  # a constant channel stays finite
+    assert clip[0, 0, 0, 0, 1].item() == pytest.approx(0.1875 / (deviation**0.5 + 0.0125), rel=1e-5)
 
 
 @pytest.mark.parametrize("unpadded, start, length, count, expected", [

@@ -10,7 +10,7 @@ import torch
 
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, load_matching, predict, train_classifier
-from bench.nets.video import spread
+from bench.sampling import spread
 from bench.types import Context, Sample, Video
 
 ARCHITECTURE = {"tiny": "resnet10t", "paper": "resnet50"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -41,18 +40,6 @@ def x3d(classes: int, size: ClipSize) -> nn.Module:
                            width_factor=size.width, depth_factor=size.depth, dropout_rate=0.0, head_activation=None)
     init_net_weights(model, init_std=0.01)  # as the reference recipe; the default start learns far slower
     return model
-
-
-def spread(unpadded: int, start: int, length: int, count: int) -> np.ndarray:
-    """Indices of `count` equally spaced frames of one clip; frames past `unpadded` are never read.
-
-    >>> spread(32, 16, 16, 4).tolist()
-    [18, 22, 26, 30]
-    """
-    stop = min(start + length, unpadded)
-    if stop <= start:
-        raise ValueError(f"clip at frame {start} lies outside a video of {unpadded} frames")
-    return (start + (np.arange(count) + 0.5) * (stop - start) / count).astype(int)
 
 
 def as_clip_input(clips: torch.Tensor, side_px: int) -> torch.Tensor:

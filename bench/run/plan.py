@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import assets, registry, weights
+from bench import asset_list, registry, weights
 from bench.errors import ConfigError, DataError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
@@ -112,7 +112,7 @@ class _Builder:
         return Stage(kind, title, config, inputs or {}, plugins, _seconds(self.suite, kind, title))
 
     def asset(self, name: str) -> Stage:
-        assets.check_name(name)
+        asset_list.check_name(name)
         known = weights.shipped().get(name)
         if known and self.suite.data_seed == weights.SEED and name not in self.suite.budget:
             return self._stage("asset", f"asset {name}", {"asset": name, "shipped": known.sha256})

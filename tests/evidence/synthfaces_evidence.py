@@ -23,6 +23,7 @@ from bench.nets import image, video
 from bench.nets.training import Recipe, load_matching, predict, train_classifier, use_threads
 from bench.registry import get
 from bench.run.views import load_tensors
+from bench.sampling import spread as equally
 from bench.seeds import derive, derive_torch
 
 PX, FRAMES = 64, 32
@@ -54,7 +55,7 @@ def blurred(frames: np.ndarray, sigma: float) -> np.ndarray:
 
 def identity(test: Clips, seed: int) -> dict[str, float]:
     """Frame top-1 of a resnet18 trained on takes 1 and 2 of test people, asked about takes 3 and 4."""
-    spread = video.spread(FRAMES, 0, FRAMES, 8)
+    spread = equally(FRAMES, 0, FRAMES, 8)
     half = test.take <= 2
     train, probe = (torch.from_numpy(test.frames[m][:, spread].reshape(-1, PX, PX, 3)) for m in (half, ~half))
     target = torch.from_numpy(np.repeat(test.person[half], 8))
@@ -124,7 +125,7 @@ def measure(seed: int, only: set[str]) -> list[tuple[str, float, str, bool]]:
         return rows
     train = render(data, [s for s in sources if part[s.person] == "train"], 2)
     count = video.SIZES["tiny"].frames
-    first, second = (video.spread(FRAMES, start, 16, count) for start in (0, 16))
+    first, second = (equally(FRAMES, start, 16, count) for start in (0, 16))
     asked = {"video": [first, second], "first": [first], "second": [second]}
     films = expression(train, test, [first, second], asked, seed)
     whole = films["video"]
