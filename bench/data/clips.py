@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from bench.data import splits
 from bench.errors import DataError
 from bench.types import CLIP_FRAMES, Dataset, Source, Video
 
+POOL_FROM = 100  # videos from which two processes share the work
 PARTS = ("public", "train", "calibration", "test")
 _HASHED = ("video", "person", "label", "part", "role", "frames", "sha256")
 
@@ -104,27 +107,44 @@ def _check_probes(sources: Sequence[Source], parts: dict[str, str], roles: dict[
 def _prepare(adapter: Dataset, sources: Sequence[Source], parts: dict[str, str], roles: dict[str, str],
              canvas_px: int, out: Path, report: Callable[[str], None]) -> Iterator[Row]:
     problems: list[str] = []
-    for i, source in enumerate(sources):
-        try:
-            made = adapter.load(source, canvas_px)
-        except DataError as error:
-            problems.append(f"{source.id}: {error.what}")
+    for i, (source, made) in enumerate(zip(sources, _load_all(adapter, sources, canvas_px, out))):
+        if isinstance(made, DataError):
+            problems.append(f"{source.id}: {made.what}")
             continue
-        file = f"{i:05d}.mkv"
-        video_io.write_lossless(out / "media" / file, made.frames, made.fps)
-        if made.landmarks is not None:
-            np.save(out / "media" / f"{i:05d}.npy", made.landmarks)
         yield Row(video=source.id, person=source.person, label=source.label, part=parts[source.person],
-                  role=roles.get(source.id, ""), frames=len(made.frames), fps=float(made.fps), file=file,
-                  sha256=hashlib.sha256((out / "media" / file).read_bytes()).hexdigest(),
-                  centre_boxes=made.centre_boxes, attributes=json.dumps(dict(source.attributes), sort_keys=True),
-                  native=json.dumps(dict(made.native), sort_keys=True, default=str))
+                  role=roles.get(source.id, ""), attributes=json.dumps(dict(source.attributes), sort_keys=True), **made)
         if (i + 1) % 50 == 0 or i + 1 == len(sources):
             report(f"{i + 1}/{len(sources)} videos")
     if problems:
         raise DataError(f"{len(problems)} of {len(sources)} videos cannot be used: {'; '.join(problems[:20])}.",
                         "A dataset with silent gaps would not be the dataset.",
                         "Mend these files or move them out of the root.")
+
+
+def _load_all(adapter: Dataset, sources: Sequence[Source], canvas_px: int,
+              out: Path) -> Iterator[dict[str, Any] | DataError]:
+    """What `_load` gives for each source, in order; a large dataset is made by two processes."""
+    jobs = [(adapter, source, canvas_px, out / "media" / f"{i:05d}.mkv") for i, source in enumerate(sources)]
+    if len(jobs) < POOL_FROM:
+        yield from map(_load, jobs)
+        return
+    with multiprocessing.get_context("fork").Pool(min(2, os.cpu_count() or 1)) as pool:
+        yield from pool.imap(_load, jobs, chunksize=4)
+
+
+def _load(job: tuple[Dataset, Source, int, Path]) -> dict[str, Any] | DataError:
+    """Prepare one video and write it; the fields of its Row that it alone knows, or why it cannot be used."""
+    adapter, source, canvas_px, path = job
+    try:
+        made = adapter.load(source, canvas_px)
+    except DataError as error:
+        return error
+    video_io.write_lossless(path, made.frames, made.fps)
+    if made.landmarks is not None:
+        np.save(path.with_suffix(".npy"), made.landmarks)
+    return {"frames": len(made.frames), "fps": float(made.fps), "file": path.name,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "centre_boxes": made.centre_boxes,
+            "native": json.dumps(dict(made.native), sort_keys=True, default=str)}
 
 
 def _write_manifest(adapter: Dataset, rows: list[Row], split: str, canvas_px: int, seed: int, out: Path) -> None:
