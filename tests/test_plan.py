@@ -102,8 +102,8 @@ def test_a_dataset_of_files_needs_a_root_that_is_there(plan, tmp_path):
 
 
 def test_options_change_the_suite_and_are_checked():
-    changed = with_options(BLOCKS, dataset="synthfaces", seeds=[1, 2], profile="paper")
-    assert (changed.dataset, changed.seeds, changed.profile, changed.methods) == ("synthfaces", [1, 2], "paper",
+    changed = with_options(BLOCKS, dataset="synthfaces", seeds=[1, 2], profile="tiny")
+    assert (changed.dataset, changed.seeds, changed.profile, changed.methods) == ("synthfaces", [1, 2], "tiny",
                                                                                   BLOCKS.methods)
     assert with_options(BLOCKS) == BLOCKS
     with pytest.raises(ConfigError, match="no dataset called"):

@@ -13,14 +13,14 @@ from torch.nn import functional as F
 from bench.errors import Diverged
 
 Data = tuple[torch.Tensor, torch.Tensor]  # inputs uint8 (N, ...), targets int64 (N,), or what `Recipe.loss` takes
-WARM_UP_STEPS = 30
+WARM_UP_STEPS = 30  # at most; never more than a tenth of all steps
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How long and how fast. `prepare` turns a uint8 batch into network input, `augment` jitters it.
 
-    The rate rises over the first WARM_UP_STEPS steps and then falls as a cosine.
+    The rate rises over the first tenth of the steps (at most WARM_UP_STEPS) and then falls as a cosine.
     """
 
     epochs: int
@@ -81,7 +81,8 @@ def _train_epoch(model: nn.Module, data: Data, recipe: Recipe, optimizer: torch.
     model.train()
     for step, index in enumerate(batches):
         rate = 0.5 * recipe.rate * (1 + np.cos(np.pi * (epoch + step / len(batches)) / recipe.epochs))
-        rate *= min(1.0, (epoch * len(batches) + step + 1) / WARM_UP_STEPS)
+        warm_up = max(1, min(WARM_UP_STEPS, recipe.epochs * len(batches) // 10))
+        rate *= min(1.0, (epoch * len(batches) + step + 1) / warm_up)
         for group in optimizer.param_groups:
             group["lr"] = rate
         batch = recipe.prepare(inputs[index])
