@@ -106,6 +106,8 @@ def test_options_change_the_suite_and_are_checked():
     assert (changed.dataset, changed.seeds, changed.profile, changed.methods) == ("synthfaces", [1, 2], "tiny",
                                                                                   BLOCKS.methods)
     assert with_options(BLOCKS) == BLOCKS
+    with pytest.raises(ConfigError, match="published networks"):
+        with_options(BLOCKS, profile="paper")
     with pytest.raises(ConfigError, match="no dataset called"):
         with_options(BLOCKS, dataset="synthfacs")
 
