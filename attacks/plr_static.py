@@ -1,11 +1,11 @@
 """PLR with an attacker who has only seen originals."""
 
-from bench import Column, Identify, ThreatModel, attack
+from bench import Column, ThreatModel, attack
 from bench.nets.attackers import FrameAttacker
 
 
 @attack("plr_static")
-class PLRStatic(Identify):
+class PLRStatic(FrameAttacker):
     """The network and trials of `plr`, but trained once on the original enrolment videos and never on a release: what
     an off-the-shelf recogniser sees. A method that lowers this number and not `plr` hides faces from those who do
     not try. Lower is more private; chance is 1 / people. Source: TADP, section 4.1.7; the static variant is ours.
@@ -16,19 +16,3 @@ class PLRStatic(Identify):
         trained_on="original enrolment")
     columns = (Column(id="top1", unit="rate", better="lower", low=0, high=1, role="privacy",
                       title="Identified from a frame (attacker trained on originals)", source="TADP 4.1.7"),)
-    assets = ("identity_eval",)
-
-    def __init__(self, *, trial_frames: int = 8, epochs: int = 8, frames_per_video: int = 8):
-        self.net = FrameAttacker(trial_frames=trial_frames, epochs=epochs, frames_per_video=frames_per_video)
-
-    def fit(self, enrolment, people, assets, ctx):
-        self.net.fit(enrolment, people, assets["identity_eval"], ctx)
-
-    def score(self, video):
-        return self.net.score(video)
-
-    def state(self):
-        return self.net.state()
-
-    def load(self, state, people, ctx):
-        self.net.load(state, people, ctx.profile)

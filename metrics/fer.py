@@ -8,17 +8,15 @@ from bench.nets.training import Recipe, load_matching, predict, train_classifier
 from bench.nets.video import SIZES, as_clip_input, jitter_clips, x3d
 from bench.sampling import spread
 
-PHASES = 2  # interleaved frame sets of a clip; training draws one, a decision sums over all
-
 
 @metric("fer")
 class FER(Evaluator):
     """Retrains a video network on a method's released development videos and reads the expression of released videos of
     test people, whom it has never seen. One decision a source video: log-probabilities summed over its 16-frame
-    clips, each read as two interleaved sets of equally spaced frames (4 frames of 64 px in `tiny`), padding never
-    read. The epoch is chosen on calibration people. `fer` is the weighted average recall (WAR, plain accuracy),
-    `uar` the unweighted one over the declared label set. `@x3d`: pytorchvideo's X3D, started from the evaluation
-    expression asset, the same for every method. Higher is more useful; chance is 1 / classes.
+    clips, each read as equally spaced frames (4 frames of 64 px in `tiny`), padding never read. The epoch is chosen
+    on calibration people. `fer` is the weighted average recall (WAR, plain accuracy), `uar` the unweighted one over
+    the declared label set. `@x3d`: pytorchvideo's X3D, started from the evaluation expression asset, the same for
+    every method. Higher is more useful; chance is 1 / classes.
     Source: TADP 4.1.4; WAR and UAR as in DFEW (Jiang et al. 2020); X3D: Feichtenhofer 2020.
     """
 
@@ -53,17 +51,16 @@ class FER(Evaluator):
         for sample in samples:
             count = -(-len(sample.video) // CLIP_FRAMES)
             for k in rng.choice(count, min(self.clips_per_video, count), replace=False):
-                clips.append(self._clip(sample.video, int(k), int(rng.integers(PHASES))))
+                clips.append(self._clip(sample.video, int(k)))
                 targets.append(sample.label)
         return torch.from_numpy(np.stack(clips)), torch.tensor(targets)
 
-    def _clip(self, video, k, phase):
-        index = spread(len(video), k * CLIP_FRAMES, CLIP_FRAMES, PHASES * self.size.frames)
-        return video.frames[index[phase::PHASES]]  # (T, H, W, 3)
+    def _clip(self, video, k):
+        return video.frames[spread(len(video), k * CLIP_FRAMES, CLIP_FRAMES, self.size.frames)]  # (T, H, W, 3)
 
     def _clips(self, video):
         count = -(-len(video) // CLIP_FRAMES)
-        return torch.from_numpy(np.stack([self._clip(video, k, p) for k in range(count) for p in range(PHASES)]))
+        return torch.from_numpy(np.stack([self._clip(video, k) for k in range(count)]))
 
     def predict(self, video):
         return predict(self.model, self._clips(video), self.recipe).sum(0).numpy()  # (classes,)

@@ -11,24 +11,28 @@ import torch
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, load_matching, predict, train_classifier
 from bench.sampling import spread
-from bench.types import Context, Sample, Video
+from bench.types import Context, Identify, Sample, Video
 
 ARCHITECTURE = {"tiny": "resnet10t", "paper": "resnet50"}
 
 
-class FrameAttacker:
-    """Learns people from frames. Its start is an evaluation asset of its architecture, the same for all methods."""
+class FrameAttacker(Identify):
+    """Learns people from frames. Its start is an evaluation asset of its architecture, the same for all methods.
 
-    def __init__(self, *, trial_frames: int, epochs: int, frames_per_video: int):
+    An attack derives from it and says what it knows (`threat`) and what it publishes (`columns`).
+    """
+
+    assets = ("identity_eval",)
+
+    def __init__(self, *, trial_frames: int = 8, epochs: int = 8, frames_per_video: int = 8):
         self.trial_frames, self.epochs, self.frames_per_video = trial_frames, epochs, frames_per_video
         self.model: Any = None  # a torch Module, after fit or load
         self.recipe = Recipe(epochs=epochs, prepare=as_input, augment=jitter, rate=1e-3)
 
-    def fit(self, enrolment: Sequence[Sample], people: int, start: Mapping[str, Any] | None, ctx: Context) -> None:
+    def fit(self, enrolment: Sequence[Sample], people: int, assets: Mapping[str, Any], ctx: Context) -> None:
         torch.manual_seed(ctx.torch_seed("weights"))
         self.model = frame_classifier(ARCHITECTURE[ctx.profile], people)
-        if start is not None:
-            load_matching(self.model, dict(start))
+        load_matching(self.model, dict(assets["identity_eval"]))
         rng = ctx.rng("frames")
         train_classifier(self.model, lambda epoch: self._draw(enrolment, rng), self.recipe,
                          ctx.torch_seed("order"), report=ctx.report)
@@ -49,6 +53,6 @@ class FrameAttacker:
     def state(self) -> dict[str, np.ndarray]:
         return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
 
-    def load(self, state: Mapping[str, np.ndarray], people: int, profile: str) -> None:
-        self.model = frame_classifier(ARCHITECTURE[profile], people)
+    def load(self, state: Mapping[str, np.ndarray], people: int, ctx: Context) -> None:
+        self.model = frame_classifier(ARCHITECTURE[ctx.profile], people)
         self.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})

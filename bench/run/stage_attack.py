@@ -13,7 +13,7 @@ from bench.run.cache import write_json
 from bench.run.released import open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, hit, public_numbers, write_trials
-from bench.run.views import load_tensors, save_tensors
+from bench.run.views import asset_tensors, load_tensors, save_tensors
 from bench.types import Identify, Sample
 
 
@@ -35,17 +35,9 @@ def run_train(job: Job) -> None:
         rows = clips.rows("test", role="enrolment")
         people = sorted({r.person for r in rows})
         samples = [Sample(clips.video(r), person=people.index(r.person)) for r in rows]
-    assets = {k: load_tensors(v / "weights.safetensors") for k, v in job.inputs.items() if k.startswith("asset:")}
-    attack.fit(samples, len(people), {k.partition(":")[2]: _tensors(v) for k, v in assets.items()},
-               job.context("attack", job.config["attack"]))
+    attack.fit(samples, len(people), asset_tensors(job.inputs), job.context("attack", job.config["attack"]))
     save_tensors(job.out / "state.safetensors", attack.state())
     write_json(job.out / "people.json", people)
-
-
-def _tensors(arrays: dict[str, np.ndarray]) -> dict:
-    import torch
-
-    return {k: torch.from_numpy(np.array(v)) for k, v in arrays.items()}
 
 
 def run_attack(job: Job) -> None:

@@ -11,10 +11,9 @@ from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.released import Released, batches, open_release, people_of
-from bench.run.stage_attack import _tensors
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, public_numbers, write_trials
-from bench.run.views import load_tensors
+from bench.run.views import asset_tensors
 from bench.types import CLIP_FRAMES, Evaluator, Metric, Sample
 
 
@@ -68,9 +67,8 @@ def _evaluate(job: Job, evaluator: Evaluator, items: list[Released], names: dict
     release = job.inputs["release"]
     train, calibration = ([Sample(i.read(), label=labels.index(i.label)) for i in open_release(release, parts=(p,))]
                           for p in ("train", "calibration"))
-    assets = {k.partition(":")[2]: _tensors(load_tensors(v / "weights.safetensors"))
-              for k, v in job.inputs.items() if k.startswith("asset:")}
-    evaluator.fit(train, calibration, len(labels), assets, job.context("metric", job.config["metric"]))
+    evaluator.fit(train, calibration, len(labels), asset_tensors(job.inputs),
+                  job.context("metric", job.config["metric"]))
     rows = []
     for item, video in batches(items):
         scores = np.asarray(evaluator.predict(video), dtype=float)

@@ -30,6 +30,15 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
     return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in load_file(path).items() if k != "empty"}
 
 
+def asset_tensors(inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """The shared networks among a stage's inputs ("asset:NAME"), each as torch tensors by name."""
+    import torch
+
+    return {name.partition(":")[2]: {k: torch.from_numpy(np.array(v)) for k, v in
+                                     load_tensors(folder / "weights.safetensors").items()}
+            for name, folder in inputs.items() if name.startswith("asset:")}
+
+
 class DevelopmentVideo:
     """One development video with the labels that the method declared in `needs`; any other label raises."""
 
