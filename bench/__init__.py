@@ -1,6 +1,8 @@
 """Veilbench: the names that a plug-in author may import. Importing this package does not import torch."""
 
 from bench.errors import ConfigError, DataError, Diverged, PluginError, UserError
+from bench.privacy.claims import FullClaim, LabelClaim, PixelsClaim
+from bench.privacy.contract import Branch, Plan, PrivateMethod
 from bench.registry import attack, dataset, method, metric
 from bench.types import (
     CLIP_FRAMES,
@@ -25,7 +27,8 @@ from bench.types import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Claim", "Column", "ConfigError", "Context", "DataError",
-    "Dataset", "Diverged", "Evaluator", "Identify", "Method", "Metric", "PluginError", "Prepared", "Sample", "Source",
-    "ThreatModel", "UserError", "Video", "attack", "dataset", "method", "metric",
+    "Anonymizer", "Attack", "Branch", "CLIP_FRAMES", "Claim", "Column", "ConfigError", "Context", "DataError",
+    "Dataset", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Method", "Metric", "NO_CLAIM",
+    "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Sample", "Source", "ThreatModel", "UserError",
+    "Video", "attack", "dataset", "method", "metric",
 ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,10 @@ from bench.data.clips import Clips, Row
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, train_classifier
 from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips, x3d
-from bench.sampling import spread
 from bench.types import CLIP_FRAMES
 
 LANDMARK_WEIGHT = 3.0
+SHIFT_PX = 3
 
 
 def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
@@ -41,7 +42,7 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
     targets = _targets(asset.task, clips, rows)
-    marks = _landmark_targets(clips, rows) if asset.architecture == "x3d" else None
+    marks = _landmarks(clips, rows) if asset.architecture == "x3d" else None
     train_classifier(model, lambda epoch: _draw(asset, videos, targets, marks, rng), recipe,
                      seeds.derive_torch(seed, "asset", name, "order"), report=report)
     state = model.state_dict()
@@ -54,8 +55,8 @@ def _build(asset: Asset, clips: Clips, rows: list[Row], epochs: int, seed: int, 
     torch.manual_seed(seeds.derive_torch(seed, "asset", name, "weights"))
     classes = len(set(_targets(asset.task, clips, rows)))
     if asset.architecture == "x3d":
-        size, marks = SIZES["tiny"], _landmark_targets(clips, rows[:1])
-        outputs = classes + (0 if marks is None else marks[0].shape[1])
+        size, known = SIZES["tiny"], clips.landmarks(rows[0])
+        outputs = classes + (0 if known is None else known[0].size)
         return x3d(outputs, size), Recipe(epochs=epochs, batch=16, rate=3e-3, weight_decay=0.02, augment=gain_clips,
                                           prepare=lambda c: as_clip_input(c, size.side_px),
                                           loss=lambda out, want: _label_and_landmarks(out, want, classes))
@@ -75,14 +76,40 @@ def _targets(task: str, clips: Clips, rows: list[Row]) -> list[int]:
     return [index[value] for value in names]
 
 
-def _landmark_targets(clips: Clips, rows: list[Row]) -> list[np.ndarray] | None:
-    """Standardised landmark coordinates of each video, float32 (T, 2 K); None when a dataset has none."""
+@dataclass(frozen=True)
+class _Landmarks:
+    """True landmarks of the made public people, and what a mirror does to them.
+
+    px: one float32 (T, K, 2) per video.  mean, deviation: (K, 2) over all frames.  mirrored: (K,) order under a mirror.
+    """
+
+    px: list[np.ndarray]
+    mean: np.ndarray
+    deviation: np.ndarray
+    mirrored: np.ndarray
+    side_px: int
+
+    def target(self, video: int, frames: np.ndarray, mirror: bool, shift: np.ndarray) -> np.ndarray:
+        """Standardised mean landmarks (2 K,) of these frames after the mirror and the shift (x, y) in pixels."""
+        marks = self.px[video][frames].mean(0)  # (K, 2)
+        if mirror:
+            marks = marks[self.mirrored] * [-1, 1] + [self.side_px, 0]
+        return (((marks + shift) - self.mean) / self.deviation).astype(np.float32).ravel()  # (2 K,)
+
+
+def _landmarks(clips: Clips, rows: list[Row]) -> _Landmarks | None:
+    """None when a dataset has none. Raises ValueError when the mean face has no mirror order."""
     marks = [clips.landmarks(row) for row in rows]
-    if any(m is None for m in marks):
+    known = [np.asarray(m) for m in marks if m is not None]
+    if len(known) < len(rows):
         return None
-    flat = [np.asarray(m).reshape(len(m), -1) for m in marks if m is not None]
-    every = np.concatenate(flat)
-    return [((m - every.mean(0)) / (every.std(0) + 1e-6)).astype(np.float32) for m in flat]
+    every, side = np.concatenate(known), int(clips.info["canvas_px"])
+    mean = every.mean(0)
+    distance = np.linalg.norm(mean[:, None] - (mean * [-1, 1] + [side, 0])[None], axis=2)  # (K, K)
+    order = distance.argmin(0)
+    if len(set(order.tolist())) < len(order):
+        raise ValueError("the mean landmarks do not mirror onto each other")
+    return _Landmarks(known, mean, every.std(0) + 1e-6, order, side)
 
 
 def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int) -> torch.Tensor:
@@ -93,7 +120,7 @@ def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int
     return loss
 
 
-def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: list[np.ndarray] | None,
+def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None,
           rng: np.random.Generator) -> Data:
     if asset.architecture == "x3d":
         return _draw_clips(videos, targets, marks, rng)
@@ -101,14 +128,33 @@ def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: lis
     return torch.from_numpy(np.concatenate(inputs)), torch.tensor(np.repeat(targets, asset.per_video))
 
 
-def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: list[np.ndarray] | None,
+def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None,
                 rng: np.random.Generator) -> Data:
-    """One random clip of each video; targets float32 (N, 1 + 2 K): label, then mean landmarks of its frames."""
+    """One random clip of each video, mirrored and shifted at random, every frame alike.
+
+    Targets float32 (N, 1 + 2 K): label, then where the landmarks are.
+    """
     inputs, wanted = [], []
     for number, frames in enumerate(videos):
-        k = int(rng.integers(-(-len(frames) // CLIP_FRAMES)))
-        index = spread(len(frames), k * CLIP_FRAMES, CLIP_FRAMES, SIZES["tiny"].frames)
-        inputs.append(frames[index])
-        where = [] if marks is None else marks[number][index].mean(0)
+        index = _random_frames(len(frames), rng)
+        mirror, (dx, dy) = bool(rng.random() < 0.5), rng.integers(-SHIFT_PX, SHIFT_PX + 1, 2)
+        inputs.append(_moved(frames[index], mirror, int(dx), int(dy)))
+        where = np.zeros(0) if marks is None else marks.target(number, index, mirror, np.array([dx, dy]))
         wanted.append(np.concatenate([[targets[number]], where]).astype(np.float32))
     return torch.from_numpy(np.stack(inputs)), torch.from_numpy(np.stack(wanted))
+
+
+def _random_frames(unpadded: int, rng: np.random.Generator) -> np.ndarray:
+    """Equally spaced frames of a random clip, from a random first one."""
+    count = SIZES["tiny"].frames
+    start = int(rng.integers(-(-unpadded // CLIP_FRAMES))) * CLIP_FRAMES
+    length = min(CLIP_FRAMES, unpadded - start)
+    return (start + (np.arange(count) + rng.random()) * length / count).astype(int)
+
+
+def _moved(frames: np.ndarray, mirror: bool, dx: int, dy: int) -> np.ndarray:
+    """uint8 (T, H, W, 3) mirrored, then moved right by dx and down by dy pixels, edges repeated."""
+    height, width = frames.shape[1:3]
+    frames = frames[:, :, ::-1] if mirror else frames
+    rows = np.clip(np.arange(height) - dy, 0, height - 1)
+    return frames[:, rows][:, :, np.clip(np.arange(width) - dx, 0, width - 1)]

@@ -138,6 +138,20 @@ def reproduce(cell: Annotated[str, typer.Argument(help="Cell id, or METHOD/ATTAC
 
 
 @app.command()
+def account(claim: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="NAME, NAME@VARIANT or a claim in TOML.")],
+            delta: Annotated[Optional[float], typer.Option("--delta", help="In place of the claim's.")] = None,
+            clips: Annotated[Optional[int], typer.Option("--clips", help="Clips of one video, composed.")] = None,
+            format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+            plugin: Plugin = None) -> None:
+    """What a claim is worth: every epsilon, the ceilings it sets, what follows from it and what does not."""
+    from bench.account import printed
+
+    _plugins(plugin)
+    for line in printed(claim, delta, clips, format):
+        typer.echo(line)
+
+
+@app.command()
 def release(method: Annotated[str, typer.Argument(help="NAME or NAME@VARIANT.")],
             source: Annotated[Path, typer.Argument(metavar="INPUT", help="A video file.")],
             output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")],

@@ -109,10 +109,14 @@ def _plugins() -> str:
 
 def _isolation() -> str:
     from bench.registry import Spec
+    from bench.run import sandbox
     from bench.run.workers import method_facts
 
+    isolation = sandbox.available()
     method_facts(Spec("original"))
-    return "process split only: method code runs in its own process, not yet in a sandbox"
+    if not isolation.green:
+        return f"{isolation.text} Releases made here are not green"
+    return isolation.text
 
 
 def _database(workdir: Path) -> str:

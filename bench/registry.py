@@ -7,8 +7,6 @@ plug-in `tadp`. Plug-ins of installed packages come from the entry-point group `
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -23,9 +21,9 @@ from types import ModuleType
 from typing import Any
 
 from bench.errors import ConfigError, EnvironmentFault, PluginError, nearest
+from bench.sources import ROOT, digest_of, source_closure
 from bench.types import Attack, Column, Evaluator, Method, Metric
 
-ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("methods", "attacks", "metrics", "datasets")
 FOLDERS = {"methods": ROOT / "methods", "attacks": ROOT / "attacks", "metrics": ROOT / "metrics",
            "datasets": ROOT / "bench" / "data"}
@@ -250,48 +248,14 @@ def source_file(kind: str, name: str) -> Path:
 @cache
 def source_digest(kind: str, name: str) -> str:
     """SHA-256 over the plug-in's source and every module of ours that it imports, directly or not."""
+    return digest_of(_own_files(kind, name))
+
+
+def _own_files(kind: str, name: str) -> list[Path]:
     place = source_file(kind, name)
-    files = sorted(place.parent.rglob("*.py")) if place.name == "__init__.py" else [place]
-    return digest_of(files)
+    return sorted(place.parent.rglob("*.py")) if place.name == "__init__.py" else [place]
 
 
-def digest_of(files: list[Path]) -> str:
-    """SHA-256 over these source files and the modules of this project that they import, transitively."""
-    seen: dict[Path, str] = {}
-    queue = list(files)
-    while queue:
-        path = queue.pop()
-        if path in seen:
-            continue
-        seen[path] = hashlib.sha256(path.read_bytes()).hexdigest()
-        queue.extend(_project_imports(path))
-    total = hashlib.sha256()
-    for path in sorted(seen):
-        label = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
-        total.update(f"{label} {seen[path]}\n".encode())
-    return total.hexdigest()
-
-
-@cache
-def _project_imports(path: Path) -> tuple[Path, ...]:
-    found: set[Path] = set()
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except SyntaxError:  # importing the file says what is wrong with it
-        return ()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for module in modules:
-            if module.partition(".")[0] in ("bench", "methods", "attacks", "metrics"):
-                found.update(p for p in _module_files(module) if p.is_file())
-    return tuple(sorted(found))
-
-
-def _module_files(module: str) -> tuple[Path, Path]:
-    base = ROOT.joinpath(*module.split("."))
-    return base.with_suffix(".py"), base / "__init__.py"
+def source_files(kind: str, name: str) -> list[Path]:
+    """The plug-in's files and every module of ours behind them."""
+    return source_closure(_own_files(kind, name))

@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import MENDABLE, SUITE, alive_after, descendants, start
 
-from bench import registry, store
+from bench import registry, sources, store
 from bench.run.cache import WorkFolder
 from bench.run.executors import LocalExecutor
 from bench.run.stages import Stage
@@ -196,7 +196,7 @@ def test_a_failed_method_is_invalid_and_named_and_its_siblings_run(copied, cli):
 
 
 def forget() -> None:
-    for cached in (registry.source_digest, registry._project_imports):
+    for cached in (registry.source_digest, sources._project_imports):
         cached.cache_clear()
 
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 # Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
 LAYERS = (
-    ("bench.errors",), ("bench.types",),
+    ("bench.errors", "bench.sources"), ("bench.types",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect", "bench.stats",
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
     ("bench.nets", "bench.nets.*"), ("bench",),
@@ -19,7 +19,8 @@ LAYERS = (
     ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",),
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
     ("bench.tables", "bench.board", "bench.submit"),
-    ("bench.describe",), ("bench.listing", "bench.console", "bench.publish"), ("bench.commands",),
+    ("bench.describe",), ("bench.account_words",), ("bench.account",),
+    ("bench.listing", "bench.console", "bench.publish"), ("bench.commands",),
     ("bench.explain", "bench.doctor"), ("bench.cli",),
 )
 FREE = {"bench.describe": "bench.registry"}  # reads files only: as low as the registry

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import PLUGINS, environment
 
-from bench import registry
+from bench import registry, sources
 from bench.describe import describe
 from bench.errors import ConfigError, EnvironmentFault, PluginError
 
@@ -46,7 +46,7 @@ def fresh(monkeypatch):
     for key, value in list(registry._registered.items()):
         if key not in before and value.__module__.partition(".")[0] not in ("bench", "methods", "attacks", "metrics"):
             del registry._registered[key]
-    for cached in (registry._locations, registry.source_digest, registry._project_imports):
+    for cached in (registry._locations, registry.source_digest, sources._project_imports):
         cached.cache_clear()
 
 
@@ -215,11 +215,12 @@ def tree(fresh, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "FOLDERS", {kind: tmp_path / path.relative_to(registry.ROOT)
                                               for kind, path in registry.FOLDERS.items()})
     monkeypatch.setattr(registry, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     return tmp_path
 
 
 def digests() -> dict[str, str]:
-    for cached in (registry._locations, registry.source_digest, registry._project_imports):
+    for cached in (registry._locations, registry.source_digest, sources._project_imports):
         cached.cache_clear()
     return {f"{k}/{n}": registry.source_digest(k, n) for k, n in (("methods", "blur"), ("methods", "pixelate"),
                                                                   ("attacks", "plr"), ("metrics", "fer"))}
@@ -246,7 +247,8 @@ def test_a_digest_does_not_depend_on_where_the_tree_lies(tree):
     moved = digests()
     shutil.copytree(tree, tree / "elsewhere", ignore=lambda folder, names: {"elsewhere"} & set(names))
     other = tree / "elsewhere"
-    registry.ROOT, registry.FOLDERS = other, {k: other / p.relative_to(tree) for k, p in registry.FOLDERS.items()}
+    registry.ROOT = sources.ROOT = other
+    registry.FOLDERS = {k: other / p.relative_to(tree) for k, p in registry.FOLDERS.items()}
     assert digests() == moved
 
 

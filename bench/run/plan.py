@@ -13,10 +13,13 @@ from bench import asset_list, registry, weights
 from bench.errors import ConfigError, DataError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
+from bench.run.enforced import short_claim
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 from bench.run.workers import method_facts
 from bench.types import Column
+
+ENFORCED_FACTS = ("full_claim", "branches", "encodes", "plans")  # what the stages of an enforced method act on
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:
     key = digest_json([str(spec), registry.source_digest("methods", spec.name)])
     path = work.root / "facts" / f"{key[:20]}.json"
     if not path.is_file():
-        write_json(path, method_facts(spec))
+        facts = method_facts(spec)
+        write_json(path, facts | ({"claim": short_claim(facts)} if facts["lane"] == "enforced" else {}))
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -124,10 +128,17 @@ class _Builder:
         inputs, plugins = {"clips": self.clips}, (("methods", method.name),)
         if facts["fits"]:
             needed = {name: self.asset(name) for name in facts["assets"]}
-            inputs["fit"] = self._stage("fit", f"fit {method}", base, {"clips": self.clips, **needed}, plugins)
+            inputs["fit"] = self._stage("fit", f"fit {method}", {**base, "needs": facts["needs"]},
+                                        {"clips": self.clips, **needed}, plugins)
         config = {**base, "parts": ["development", "calibration", "enrolment", "probe"], "draws": self.suite.draws,
                   "decoding": self.suite.decoding}
-        return self._stage("release", f"release {method}", config, inputs, plugins)
+        if facts["lane"] != "enforced":
+            return self._stage("release", f"release {method}", config, inputs, plugins)
+        said = {k: facts[k] for k in ENFORCED_FACTS}
+        encode = self._stage("encode", f"encode {method}", {**base, "parts": config["parts"], "facts": said}, inputs,
+                             plugins)
+        return self._stage("enforced", f"release {method}", {**config, "facts": said}, {**inputs, "encode": encode},
+                           plugins)
 
     def row(self, method: Spec, facts: dict[str, Any], attacks: list[Spec], metrics: list[Spec]) -> list[Stage]:
         """Score stages of one method."""

@@ -1,4 +1,4 @@
-"""Stages `fit` and `release`: the method runs in a worker; this side hands it frames and keeps the border.
+"""Stage `release`: the method runs in a worker; this side hands it frames and keeps the border.
 
     release/release.json       method, claim, decoding, draws; never a seed
     release/manifest.parquet   random ids, draw, clip, frames, digest of each file; no source, name, label, role
@@ -23,33 +23,15 @@ from bench.data.clips import Clips, Row
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.stages import Job
-from bench.run.views import load_tensors, save_tensors, write_development_view
+from bench.run.views import load_tensors
 from bench.run.workers import MethodWorker
 from bench.types import CLIP_FRAMES, Video
 
 PARTS = {"development": ("train",), "calibration": ("calibration",), "enrolment": ("test",), "probe": ("test",)}
 
 
-def run_fit(job: Job) -> None:
-    """config: method, variant, profile, seed; inputs: clips, assets. Development people only."""
-    spec, seed = Spec(job.config["method"], job.config["variant"]), int(job.config["seed"])
-    with MethodWorker(spec, job.config["profile"]) as worker:
-        needs = worker.call({"op": "facts"})[0]["needs"]
-        view = write_development_view(Clips(job.inputs["clips"]), needs, seed, job.out / "development")
-        assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k != "clips"}
-        state = worker.fit(view, assets, seeds.derive_int(seed, "fit", str(spec)))
-    _remove(view)
-    save_tensors(job.out / "state.safetensors", state)
-
-
-def _remove(view: Path) -> None:
-    for path in view.iterdir():
-        path.unlink()
-    view.rmdir()
-
-
 @dataclass(frozen=True)
-class _Item:
+class Item:
     """One video to release: whose, which draw, which clip (-1: the whole video)."""
 
     row: Row
@@ -61,7 +43,7 @@ class _Item:
 def run_release(job: Job) -> None:
     """config: method, variant, profile, seed, parts, draws, decoding; inputs: clips, and state when fitted."""
     spec, clips = Spec(job.config["method"], job.config["variant"]), Clips(job.inputs["clips"])
-    items = _items(job.config, clips)
+    items = items_of(job.config, clips)
     (job.out / "release" / "media").mkdir(parents=True)
     (job.out / "vault").mkdir()
     with MethodWorker(spec, job.config["profile"]) as worker:
@@ -69,10 +51,13 @@ def run_release(job: Job) -> None:
         if "fit" in job.inputs:
             worker.load_state(load_tensors(job.inputs["fit"] / "state.safetensors"))
         manifest = list(_release_all(worker, job, clips, items))
-    columns = ("id", "draw", "clip", "frames", "fps", "file", "sha256")
-    pq.write_table(pa.Table.from_pylist([{c: m[c] for c in columns} for m in manifest]),
-                   job.out / "release" / "manifest.parquet")
-    write_json(job.out / "release" / "release.json", _release_facts(job.config, clips, facts, len(manifest)))
+    write_border(job, items, manifest, _release_facts(job.config, clips, facts, len(manifest)))
+
+
+def write_border(job: Job, items: list[Item], manifest: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
+    """Manifest and facts of the release, id map and seed of the vault."""
+    pq.write_table(pa.Table.from_pylist(manifest), job.out / "release" / "manifest.parquet")
+    write_json(job.out / "release" / "release.json", facts)
     fields = ("video", "person", "label", "part", "role")
     known = {item.id: {"id": item.id, **{f: getattr(item.row, f) for f in fields}} for item in items}
     pq.write_table(pa.Table.from_pylist(list(known.values())), job.out / "vault" / "idmap.parquet")
@@ -86,7 +71,7 @@ def _release_facts(config: Mapping[str, Any], clips: Clips, facts: Mapping[str, 
             "isolation": "process split only"}
 
 
-def _items(config: Mapping[str, Any], clips: Clips) -> list[_Item]:
+def items_of(config: Mapping[str, Any], clips: Clips) -> list[Item]:
     """Everything that was asked for, in an order that tells nothing."""
     wanted = {(part, role) for name in config["parts"] for part in PARTS[name]
               for role in ([name] if part == "test" else [""])}
@@ -94,12 +79,12 @@ def _items(config: Mapping[str, Any], clips: Clips) -> list[_Item]:
     rng = seeds.derive(int(config["seed"]), "release-order", clips.info["name"], config["method"],
                        config["variant"] or "")
     ids = {r.video: rng.bytes(8).hex() for r in rows}
-    items = [_Item(row, draw, clip, ids[row.video]) for row in rows for draw in range(config["draws"])
+    items = [Item(row, draw, clip, ids[row.video]) for row in rows for draw in range(config["draws"])
              for clip in (range(row.clips) if config["decoding"] == "isolated" else (-1,))]
     return [items[i] for i in rng.permutation(len(items))]
 
 
-def _release_all(worker: MethodWorker, job: Job, clips: Clips, items: list[_Item]) -> Iterator[dict[str, Any]]:
+def _release_all(worker: MethodWorker, job: Job, clips: Clips, items: list[Item]) -> Iterator[dict[str, Any]]:
     seed = int(job.config["seed"])
     for number, item in enumerate(items):
         video = clips.video(item.row)
@@ -107,9 +92,13 @@ def _release_all(worker: MethodWorker, job: Job, clips: Clips, items: list[_Item
             start = item.clip * CLIP_FRAMES
             video = Video(video.frames[start:start + CLIP_FRAMES], video.fps)
         released = worker.release(video, seeds.derive_int(seed, "release", item.row.video, item.draw, item.clip))
-        path = job.out / "release" / "media" / f"{number:06d}.mkv"
-        video_io.write_lossless(path, released.frames, released.fps)
-        yield {"id": item.id, "draw": item.draw, "clip": item.clip, "frames": len(released), "fps": released.fps,
-               "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        yield written(job.out / "release" / "media" / f"{number:06d}.mkv", item, released)
         if (number + 1) % 100 == 0 or number + 1 == len(items):
             job.report(f"{number + 1}/{len(items)} videos")
+
+
+def written(path: Path, item: Item, video: Video) -> dict[str, Any]:
+    """Write one released video; its row of the manifest."""
+    video_io.write_lossless(path, video.frames, video.fps)
+    return {"id": item.id, "draw": item.draw, "clip": item.clip, "frames": len(video), "fps": video.fps,
+            "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

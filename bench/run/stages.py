@@ -18,7 +18,8 @@ from bench.types import Context
 
 KINDS = {
     "clips": "bench.run.stage_data:run_clips", "asset": "bench.run.stage_data:run_asset",
-    "fit": "bench.run.stage_release:run_fit", "release": "bench.run.stage_release:run_release",
+    "fit": "bench.run.stage_fit:run_fit", "release": "bench.run.stage_release:run_release",
+    "encode": "bench.run.stage_enforced:run_encode", "enforced": "bench.run.stage_enforced:run_enforced",
     "train": "bench.run.stage_attack:run_train", "attack": "bench.run.stage_attack:run_attack",
     "metric": "bench.run.stage_metric:run_metric", "score": "bench.run.stage_score:run_score",
 }

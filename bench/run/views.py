@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, save_file
 
 import bench.video as video_io
 from bench import seeds
@@ -27,7 +27,8 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
     """Arrays of a safetensors file; float16, as shipped networks are stored, comes back as float32."""
-    return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in load_file(path).items() if k != "empty"}
+    found = load(path.read_bytes())  # not mapped: a locked-in process may not share memory
+    return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in found.items() if k != "empty"}
 
 
 def asset_tensors(inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ What the method prints goes to standard error; the answer pipe is out of its rea
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -17,9 +18,12 @@ from typing import Any
 import numpy as np
 
 from bench import registry, seeds
+from bench.privacy.claim_table import claim_to
+from bench.privacy.contract import PrivateMethod, full_claim
 from bench.run import wire
 from bench.types import Context, Video
 
+CPU_S, MEMORY_BYTES = 4 * 3600, 12 * 2**30
 Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
@@ -38,7 +42,14 @@ class Session:
     def facts(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         cls = type(self.method)
         claim = {k: (str(v) if v == float("inf") else v) for k, v in asdict(self.method.claim).items()}
-        return {"lane": cls.lane, "needs": sorted(cls.needs), "assets": list(cls.assets), "fits": cls.fits,
+        private = {}
+        if isinstance(self.method, PrivateMethod):
+            private = {"full_claim": claim_to(full_claim(self.method)), "atom": cls.atom,
+                       "branches": [b.as_dict() for b in self.method.branches],
+                       "encodes": self.method.encode if isinstance(self.method.encode, str) else "method",
+                       "plans": cls.plan is not PrivateMethod.plan,
+                       "memory_between_clips": cls.memory_between_clips}
+        return {**private, "lane": cls.lane, "needs": sorted(cls.needs), "assets": list(cls.assets), "fits": cls.fits,
                 "control": cls.control, "claim": claim, "doc": cls.__doc__ or "",
                 "variants": sorted(cls.variants)}, {}
 
@@ -65,9 +76,38 @@ class Session:
         return {"fps": result.fps}, {"frames": result.frames}
 
 
+    def plan(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        past, memory = ({k.partition(":")[2]: v for k, v in arrays.items() if k.startswith(kind)}
+                        for kind in ("past:", "memory:"))
+        plan = self.method.plan(header["t"], past, memory, header["public"])
+        arrays = {f"scale:{k}": np.asarray(v, dtype=np.float64) for k, v in plan.scale.items()}
+        spends = {k: [str(e) for e in v] for k, v in plan.spend.items()}
+        return {"spend": spends}, arrays | {f"memory:{k}": np.asarray(v) for k, v in plan.memory.items()}
+
+    def render(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        clips: list[dict[str, np.ndarray]] = [{} for _ in range(header["clips"])]
+        for key, rows in arrays.items():
+            number, _, name = key.partition(":")
+            clips[int(number)][name] = rows
+        return {"ok": True}, {"frames": self.method.render(clips, header["public"], header["decoding"])}
+
+
+def _lock_in() -> None:
+    """Isolation, when the harness asks for it in argv[2]: trusted packages first, then the lock, then the method."""
+    if len(sys.argv) > 2:
+        from bench.run.preload_method import preload
+        from bench.run.sandbox import Isolation, confine
+
+        options = json.loads(sys.argv[2])
+        preload(options["preload"])
+        confine(Isolation.from_dict(options["isolation"]), [Path(p) for p in options["readable"]], cpu_s=CPU_S,
+                memory_bytes=MEMORY_BYTES)
+
+
 def main() -> None:
     """Serve until the harness closes the pipe."""
     inward, outward = os.dup(0), os.dup(1)
+    _lock_in()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a method that dies has said why

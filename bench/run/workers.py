@@ -6,18 +6,20 @@ and can only answer. A worker that raises, hangs, dies or answers with the wrong
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from bench.errors import PluginError
 from bench.registry import EXTRA, ROOT, Spec
 from bench.run import wire
+from bench.run.sandbox import Isolation, launcher
 from bench.types import Video
 
 START_S = 120.0
@@ -27,22 +29,33 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", EXT
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from bench.run.worker_main import main; main()"
 
 
+def worker_environment() -> dict[str, str]:
+    """A scrubbed environment: no variable of the caller's but those that Python and a plug-in path need."""
+    return {k: v for k, v in os.environ.items() if k in _KEPT} | {
+        "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0"}
+
+
 class MethodWorker:
     """One process that runs one method. Use as a context manager.
 
     Its standard error goes to the caller's, which in a stage is the stage's log.
     """
 
-    def __init__(self, spec: Spec, profile: str, *, call_s: float = CALL_S):
-        self.spec, self.profile, self.call_s = spec, profile, call_s
+    def __init__(self, spec: Spec, profile: str, *, call_s: float = CALL_S, isolation: Isolation | None = None,
+                 readable: Sequence[Path] = (), preload: Sequence[str] = ()):
+        self.spec, self.profile, self.call_s, self.isolation = spec, profile, call_s, isolation
+        self.readable, self.preload = list(readable), list(preload)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> MethodWorker:
-        environment = {k: v for k, v in os.environ.items() if k in _KEPT}
-        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
-        self.process = subprocess.Popen([sys.executable, "-I", "-c", _BOOT, str(ROOT)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, cwd="/", env=environment, close_fds=True)
+    def __enter__(self) -> Self:
+        argv = [sys.executable, "-I", "-c", _BOOT, str(ROOT)]
+        if self.isolation is not None:
+            argv.append(json.dumps({"isolation": self.isolation.as_dict(), "preload": self.preload,
+                                    "readable": [str(p) for p in self.readable]}))
+            argv = launcher(self.isolation, argv, self.readable)
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
+                                        env=worker_environment(), close_fds=True)
         try:
             self.call({"op": "load", "name": self.spec.name, "variant": self.spec.variant, "profile": self.profile},
                       timeout_s=START_S)

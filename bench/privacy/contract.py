@@ -1,0 +1,164 @@
+"""What an enforced method declares and writes: branches, plan, and the five functions that the harness calls.
+
+The harness clips every atom, adds the noise and keeps the transcript. A method encodes one atom, proposes scales from
+values that are already released, and renders released values: three places that never see one another's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from bench.errors import PluginError, nearest
+from bench.privacy.checks import LIMITS, count, exact, limited
+from bench.privacy.claims import NORMS, BranchClaim, FullClaim
+from bench.types import CLIP_FRAMES, Method
+
+NOISES = ("gaussian", "discrete_laplace", "randomized_response")
+READERS = ("pixels",)  # trusted words that `encode` may be instead of a function
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One data-dependent branch, as data: what the harness clips it to and which noise it adds.
+
+    dim: width of a row; an atom of `rows` steps gives (rows, dim).  norm, clip: "l2" and "l1" balls around zero,
+    "box" = [0, clip] per coordinate, "label" = one of `clip` classes.  noise: None = passed in clear (prices to
+    infinity).  floor: smallest standard deviation per coordinate (gaussian).  epsilon: of one row, for pure noise
+    with a fixed price; None where `plan` spends.  Discrete Laplace needs whole numbers: its rows are truncated.
+    """
+
+    name: str
+    dim: int
+    norm: Literal["l2", "l1", "box", "label"] = "l2"
+    clip: float = 1.0
+    noise: str | None = "gaussian"
+    floor: float | None = None
+    epsilon: Fraction | None = None
+
+    def __post_init__(self):
+        at = f"branch {self.name!r}: "
+        count(at + "dim", self.dim, 1, 10**6)
+        limited("clip_norm", self.clip, at + "clip")
+        if self.norm not in NORMS or self.noise not in (None, *NOISES):
+            word, known = (self.norm, NORMS) if self.norm not in NORMS else (str(self.noise), NOISES)
+            raise PluginError(f"{at}{word!r} is not known.", "The harness draws the noise.", nearest(word, known))
+        if self.noise == "gaussian":
+            if self.norm not in ("l2", "box"):
+                raise PluginError(f"{at}Gaussian noise goes with norm = \"l2\" or \"box\".", "", "")
+            limited("noise_std", math.nan if self.floor is None else self.floor, at + "floor")
+        elif self.noise and (self.norm == "l2" or (self.norm == "label") != (self.noise == "randomized_response")):
+            raise PluginError(f"{at}{self.noise} noise does not go with norm = {self.norm!r}.",
+                              "Discrete Laplace needs whole numbers in an l1 ball or a box; randomised response a "
+                              "label.", "Choose another norm.")
+        if self.noise == "discrete_laplace" and self.clip != int(self.clip):
+            raise PluginError(f"{at}clip = {self.clip} is not a whole number.", "Its values are whole numbers.", "")
+        if self.noise == "randomized_response" and (self.epsilon is None or self.dim != 1 or self.clip < 2):
+            raise PluginError(f"{at}randomised response needs epsilon, dim = 1 and clip = the number of classes.",
+                              "", "")
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", exact(at + "epsilon", self.epsilon, *LIMITS["epsilon"]))
+
+    @property
+    def sensitivity(self) -> Fraction:
+        """Largest l1 change of one clipped row: 2 C for a ball, C dim for a box (whole numbers)."""
+        return Fraction(int(self.clip)) * (self.dim if self.norm == "box" else 2)
+
+    @property
+    def scale(self) -> Fraction:
+        """Discrete Laplace scale of a branch with a fixed price: sensitivity / epsilon."""
+        if self.epsilon is None:
+            raise PluginError(f"branch {self.name!r} has no epsilon of its own.", "Its spends come from `plan`.", "")
+        return self.sensitivity / self.epsilon
+
+    def as_claim(self, rows: int) -> BranchClaim:
+        """The branch as the accountant reads it."""
+        more: dict[str, Any] = {"rows": rows, "dim": self.dim}
+        if self.noise == "gaussian":
+            return BranchClaim(self.name, "gaussian", self.clip, noise_std=self.floor, norm=self.norm, **more)
+        if self.noise == "discrete_laplace":
+            return BranchClaim(self.name, self.noise, self.clip, scale=self.scale, norm=self.norm, **more)
+        return BranchClaim(self.name, self.noise, epsilon=self.epsilon, norm=self.norm, rows=rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON; `from_dict` takes it back."""
+        return {**vars(self), "epsilon": None if self.epsilon is None else str(self.epsilon)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Branch:
+        return cls(**{**data, "epsilon": None if data["epsilon"] is None else Fraction(data["epsilon"])})
+
+
+@dataclass
+class Plan:
+    """What `plan` proposes for one step of B streams.
+
+    scale: standard deviations (B,) of each Gaussian branch; below the floor they are raised to it and counted.
+    spend: for discrete Laplace without a fixed price, B budgets per branch ("0.4" or "2/5", never a float sum).
+    memory: arrays that come back with the next step.
+    """
+
+    scale: Mapping[str, np.ndarray] = field(default_factory=dict)
+    spend: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class PrivateMethod(Method):
+    """Lane "enforced": the harness draws the noise, so that the claim holds whatever the method does.
+
+    terms: unit, frames, delta and the like, a FullClaim; the harness fills in `branches`.  atom: the smallest thing
+    that adjacency may change: "clip" (16 frames), "chunk" or "pixels".
+    """
+
+    lane: ClassVar[str] = "enforced"
+    atom: ClassVar[str] = "clip"
+    memory_between_clips: ClassVar[bool] = False  # does `render` of an assembled video read other clips?
+    branches: tuple[Branch, ...] = ()
+    terms: FullClaim
+
+    def encode(self, atom: np.ndarray) -> Mapping[str, np.ndarray]:
+        """uint8 (16, H, W, 3) -> {branch: (16, dim)}. Sees one atom and the fitted state, nothing else.
+
+        May be the word "pixels" instead of a function: then the harness sums cells itself and runs no method code.
+        """
+        raise NotImplementedError
+
+    def plan(self, t: int, past: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray],
+             public: Mapping[str, Any]) -> Plan:
+        """Scales of step t for B streams at once. `past`: released rows (B, dim) of step t - 1, empty at t = 0.
+
+        Reads released values and public facts only. The default keeps every scale at its floor.
+        """
+        return Plan()
+
+    def render(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
+               decoding: str) -> np.ndarray:
+        """Released values {branch: (16, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
+
+        public: fps, canvas_px, frames (unpadded, of all clips). Returns (16 * clips, S, S, 3); padding is cut off.
+        """
+        raise NotImplementedError
+
+
+def full_claim(method: PrivateMethod) -> FullClaim:
+    """The claim that the branches back. Raises PluginError where terms and branches do not fit."""
+    terms = getattr(method, "terms", None)
+    if not isinstance(terms, FullClaim):
+        raise PluginError("An enforced method without `terms` claims nothing.",
+                          "A claim names unit, adjacency and delta.",
+                          "Set terms = FullClaim(unit=\"clip\", ...).")
+    if terms.unit in ("pixels", "event", "label"):
+        return terms
+    if terms.frames != CLIP_FRAMES or terms.clips != 1:
+        raise PluginError(f"The terms speak of {terms.clips} clip(s) of {terms.frames} frames.",
+                          f"The harness releases clips of {CLIP_FRAMES} frames, padding counted.",
+                          f"Use frames={CLIP_FRAMES}, clips=1.")
+    names = [b.name for b in method.branches]
+    if len(set(names)) != len(names):
+        raise PluginError("Two branches have the same name.", "", "Rename one.")
+    return replace(terms, branches=tuple(b.as_claim(CLIP_FRAMES) for b in method.branches))

@@ -1,0 +1,273 @@
+"""Stages `encode` and `enforced`: the road of a method whose noise the harness draws.
+
+    encode/vault/atoms.safetensors   clipped un-noised whole steps of every clip and the norms before clipping
+    enforced/release/transcript.safetensors   noisy values and realised scales, beside the media
+    enforced/vault/residuals.safetensors      the noise itself, for audits
+
+The two are separate processes, one after the other: when the first value is released, no process that has seen a
+raw one is alive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench import seeds
+from bench.data.clips import Clips
+from bench.errors import PluginError
+from bench.privacy.bits import SeededBits
+from bench.privacy.contract import Branch
+from bench.privacy.mechanism import Transcript, cell_sums, clip_rows, replay_scales, run_streams, unit_of
+from bench.registry import Spec
+from bench.run.cache import write_json
+from bench.run.enforced import BLOCK, EncodeWorker, PublicWorker, branches_of, priced, short_claim
+from bench.run.sandbox import available
+from bench.run.stage_release import PARTS, Item, items_of, write_border, written
+from bench.run.stages import Job
+from bench.run.views import load_tensors, save_tensors
+from bench.types import CLIP_FRAMES, Video
+
+CELLS = "cells"  # branch of the trusted reader "pixels"
+
+
+def reader_branch(facts: Mapping[str, Any], canvas_px: int) -> tuple[Branch, dict[str, Fraction]]:
+    """The branch of `encode = "pixels"` and its Laplace scale, both from the claim."""
+    claim, _ = priced(facts)
+    assert claim.pixels is not None
+    b, side = claim.pixels.b, -(-canvas_px // claim.pixels.b)
+    scale = claim.pixels.scale or Fraction(claim.pixels.m * claim.pixels.levels) / claim.pixels.draw_epsilon
+    return Branch(CELLS, dim=side * side * 3, norm="box", clip=claim.pixels.levels * b * b,
+                  noise="discrete_laplace", epsilon=Fraction(1)), {CELLS: scale}
+
+
+def padded_clip(frames: np.ndarray, clip: int) -> np.ndarray:
+    """Clip `clip` of a video, uint8 (16, H, W, 3), the last frame repeated."""
+    part = frames[clip * CLIP_FRAMES:(clip + 1) * CLIP_FRAMES]
+    return np.concatenate([part, np.repeat(part[-1:], CLIP_FRAMES - len(part), axis=0)])
+
+
+def _branches(job: Job, clips: Clips) -> tuple[tuple[Branch, ...], dict[str, Fraction]]:
+    facts = job.config["facts"]
+    if facts["encodes"] == "method":
+        return branches_of(facts), {}
+    branch, scale = reader_branch(facts, clips.info["canvas_px"])
+    return (branch,), scale
+
+
+# ---- encode --------------------------------------------------------------------------------------------------------
+
+def run_encode(job: Job) -> None:
+    """config: method, variant, profile, seed, parts, facts; inputs: clips, and fit when fitted."""
+    clips = Clips(job.inputs["clips"])
+    branches, _ = _branches(job, clips)
+    wanted = {part for name in job.config["parts"] for part in PARTS[name]}
+    rows = [r for r in clips.rows() if r.part in wanted]
+    index: list[dict[str, Any]] = []
+    steps: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
+    norms: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
+    for number, (row, clip, raw) in enumerate(_raw_rows(job, clips, rows)):
+        failed = False
+        for branch in branches:
+            given = None if raw is None else raw.get(branch.name)
+            clipped, bad = clip_rows(given, branch, CLIP_FRAMES)
+            failed |= bad
+            steps[branch.name].append(clipped)
+            norms[branch.name].append(_norms(given, bad))
+        index.append({"video": row.video, "clip": clip, "failed": failed})
+        if (number + 1) % 200 == 0:
+            job.report(f"{number + 1} clips")
+    (job.out / "vault").mkdir()
+    save_tensors(job.out / "vault" / "atoms.safetensors",
+                 {f"steps:{k}": _small(np.stack(v)) for k, v in steps.items()}
+                 | {f"norm:{k}": np.stack(v) for k, v in norms.items()})
+    pq.write_table(pa.Table.from_pylist(index), job.out / "vault" / "index.parquet")
+    write_json(job.out / "encode.json", {"isolation": None if job.config["facts"]["encodes"] != "method"
+                                         else available().as_dict()})
+
+
+def _raw_rows(job: Job, clips: Clips, rows: list[Any]) -> Iterator[tuple[Any, int, dict[str, np.ndarray] | None]]:
+    """(row, clip, what encode gave) of every clip, clip after clip."""
+    facts = job.config["facts"]
+    atoms = ((row, k, padded_clip(video.frames, k)) for row in rows for video in [clips.video(row)]
+             for k in range(row.clips))
+    if facts["encodes"] == "pixels":
+        block = priced(facts)[0].pixels.b  # type: ignore[union-attr]
+        for row, k, atom in atoms:
+            yield row, k, {CELLS: cell_sums(atom, block)}
+        return
+    state = load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
+    with EncodeWorker(Spec(job.config["method"], job.config["variant"]), state, available()) as worker:
+        for row, k, atom in atoms:
+            yield row, k, worker.encode(atom)
+
+
+def _norms(given: Any, bad: bool) -> np.ndarray:
+    """l2 norms (16,) of the rows before clipping, NaN where they had to be replaced."""
+    if bad or given is None:
+        return np.full(CLIP_FRAMES, np.nan)
+    return np.linalg.norm(np.asarray(given, dtype=np.float64), axis=1)
+
+
+def _small(steps: np.ndarray) -> np.ndarray:
+    """int32 where every value fits: half the size."""
+    return steps.astype(np.int32) if np.abs(steps).max(initial=0) < 2**31 else steps
+
+
+# ---- release -------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Streams:
+    """The clips of all items, in the order of the release: which item, which atom."""
+
+    items: list[Item]
+    first: list[int]  # first stream of each item
+    atom: np.ndarray  # (N,) row of the encode stage
+
+    def of(self, number: int) -> range:
+        stop = self.first[number + 1] if number + 1 < len(self.first) else len(self.atom)
+        return range(self.first[number], stop)
+
+
+def streams_of(items: list[Item], index: list[Mapping[str, Any]]) -> Streams:
+    """One stream per clip of every item."""
+    place = {(r["video"], r["clip"]): i for i, r in enumerate(index)}
+    first: list[int] = []
+    atoms: list[int] = []
+    for item in items:
+        first.append(len(atoms))
+        atoms += [place[item.row.video, k] for k in (range(item.row.clips) if item.clip < 0 else (item.clip,))]
+    return Streams(items, first, np.array(atoms))
+
+
+def run_enforced(job: Job) -> None:
+    """config: method, variant, profile, seed, parts, draws, decoding, facts; inputs: clips, encode, fit if fitted."""
+    clips, spec, isolation = Clips(job.inputs["clips"]), Spec(job.config["method"], job.config["variant"]), available()
+    branches, fixed = _branches(job, clips)
+    items = items_of(job.config, clips)
+    vault = job.inputs["encode"] / "vault"
+    streams = streams_of(items, pq.read_table(vault / "index.parquet").to_pylist())
+    atoms = load_tensors(vault / "atoms.safetensors")
+    values = {k.name: atoms[f"steps:{k.name}"][streams.atom].astype(np.int64) for k in branches}
+    (job.out / "release" / "media").mkdir(parents=True)
+    (job.out / "vault").mkdir()
+    bits = SeededBits(seeds.derive(int(job.config["seed"]), "protective-noise", str(spec)))
+    state = load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
+    with PublicWorker(spec, job.config["profile"], isolation) as worker:
+        worker.load_state(state)
+        transcript = _transcript(job, worker, values, branches, bits, fixed, clips)
+        manifest = list(_media(job, worker, streams, transcript, clips))
+    with PublicWorker(spec, job.config["profile"], isolation) as again:
+        again.load_state(state)
+        _replay(job, again, streams, transcript, branches, clips, [m.pop("pixels") for m in manifest])
+    digest = _write_values(job, transcript, branches)
+    write_border(job, items, manifest, _facts(job, clips, transcript, isolation.as_dict(), digest, len(manifest)))
+
+
+def _blocks(count: int) -> Iterator[np.ndarray]:
+    """Indices of blocks of exactly BLOCK streams; the last one is filled up with its own first stream."""
+    for start in range(0, count, BLOCK):
+        index = np.arange(start, min(start + BLOCK, count))
+        yield np.concatenate([index, np.full(BLOCK - len(index), index[0])])
+
+
+def _planner(job: Job, worker: PublicWorker, clips: Clips) -> Any:
+    if not job.config["facts"]["plans"]:
+        return None
+    public = {"canvas_px": clips.info["canvas_px"], "profile": job.config["profile"]}
+    return lambda t, past, memory: worker.plan(t, past, memory, public)
+
+
+def _transcript(job: Job, worker: PublicWorker, values: Mapping[str, np.ndarray], branches: tuple[Branch, ...],
+                bits: SeededBits, fixed: Mapping[str, Fraction], clips: Clips) -> Transcript:
+    """All streams, block by block; in each block every step waits for the one before."""
+    planner, count = _planner(job, worker, clips), len(values[branches[0].name])
+    names = [k.name for k in branches]
+    whole = Transcript(*({n: [] for n in names} for _ in range(3)))  # type: ignore[arg-type]
+    for index in _blocks(count):
+        part = run_streams({n: values[n][index] for n in names}, branches, planner, bits, fixed_scale=fixed)
+        size = min(BLOCK, count - int(index[0]))
+        for name in names:
+            for field in ("released", "scales", "residuals"):
+                getattr(whole, field)[name].append(getattr(part, field)[name][:size])
+        whole.raised += part.raised
+    for field in ("released", "scales", "residuals"):
+        setattr(whole, field, {n: np.concatenate(v) for n, v in getattr(whole, field).items()})
+    return whole
+
+
+def _rendered(worker: PublicWorker, job: Job, streams: Streams, transcript: Transcript, number: int,
+              clips: Clips) -> Video:
+    """One item, from its released values and public facts."""
+    item = streams.items[number]
+    frames = item.row.frames if item.clip < 0 else min(CLIP_FRAMES, item.row.frames - item.clip * CLIP_FRAMES)
+    public = {"fps": item.row.fps, "canvas_px": clips.info["canvas_px"], "frames": frames,
+              "profile": job.config["profile"]}
+    parts = [{name: rows[i] for name, rows in transcript.released.items()} for i in streams.of(number)]
+    return Video(worker.render(parts, public, job.config["decoding"]), item.row.fps)
+
+
+def _media(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcript,
+           clips: Clips) -> Iterator[dict[str, Any]]:
+    for number, item in enumerate(streams.items):
+        video = _rendered(worker, job, streams, transcript, number, clips)
+        row = written(job.out / "release" / "media" / f"{number:06d}.mkv", item, video)
+        own = streams.of(number)
+        yield {**row, "first_stream": own.start, "streams": len(own),
+               "pixels": hashlib.sha256(video.frames.tobytes()).hexdigest()}
+        if (number + 1) % 100 == 0 or number + 1 == len(streams.items):
+            job.report(f"{number + 1}/{len(streams.items)} videos")
+
+
+def _replay(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcript, branches: tuple[Branch, ...],
+            clips: Clips, pixels: list[str]) -> None:
+    """A fresh process gets the same released values: scales and videos must come out the same, bit for bit."""
+    planner = _planner(job, worker, clips)
+    for index in _blocks(len(streams.atom)) if planner else ():
+        found = replay_scales({n: v[index] for n, v in transcript.released.items()}, branches, planner)
+        for name, scales in found.items():
+            if not np.array_equal(scales, transcript.scales[name][index]):
+                raise PluginError(f"The scales of {worker.spec} in branch {name!r} differ on replay.",
+                                  "A scale may follow from released values and public facts only, not from chance, "
+                                  "the clock or a hidden channel.", "Mend `plan`; nothing was published.")
+    for number, digest in enumerate(pixels):
+        video = _rendered(worker, job, streams, transcript, number, clips)
+        if hashlib.sha256(video.frames.tobytes()).hexdigest() != digest:
+            raise PluginError(f"The video {number} of {worker.spec} differs on replay.",
+                              "Rendering may read released values and public facts only.",
+                              "Mend `render`: no unseeded chance, no clock; nothing was published.")
+
+
+def _write_values(job: Job, transcript: Transcript, branches: tuple[Branch, ...]) -> str:
+    """Noisy steps and scales to the release, noise to the vault; SHA-256 of the first."""
+    steps = {f"steps:{k.name}": np.rint(transcript.released[k.name] / unit_of(k)).astype(np.int64) for k in branches}
+    path = job.out / "release" / "transcript.safetensors"
+    save_tensors(path, {k: _small(v) for k, v in steps.items()}
+                 | {f"scale:{n}": v for n, v in transcript.scales.items()})
+    save_tensors(job.out / "vault" / "residuals.safetensors",
+                 {f"residual:{n}": _small(v) for n, v in transcript.residuals.items()}
+                 | {f"scale:{n}": v for n, v in transcript.scales.items()})
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _facts(job: Job, clips: Clips, transcript: Transcript, isolation: dict[str, Any], digest: str,
+           count: int) -> dict[str, Any]:
+    facts, config = job.config["facts"], job.config
+    _, cost = priced(facts)
+    scales = {name: {"least": float(v.min()), "median": float(np.median(v)), "most": float(v.max())}
+              for name, v in transcript.scales.items()}
+    return {"schema": 2, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
+            "dataset": clips.info["name"], "canvas_px": clips.info["canvas_px"], "decoding": config["decoding"],
+            "draws": config["draws"], "files": count, "lane": "enforced", "claim": short_claim(facts),
+            "full_claim": facts["full_claim"], "price": {k: (str(v) if v == float("inf") else v)
+                                                         for k, v in cost.as_dict().items()},
+            "isolation": isolation, "noise": "seeded", "benchmark_only": True, "scales": scales,
+            "raised_to_floor": transcript.raised, "transcript": digest, "branches": facts["branches"],
+            "replayed": True}

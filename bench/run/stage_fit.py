@@ -1,0 +1,34 @@
+"""Stage `fit`: the method learns from development people, locked in: it can read their videos and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench import seeds
+from bench.data.clips import Clips
+from bench.registry import Spec
+from bench.run.enforced import method_readable, preloaded
+from bench.run.sandbox import available
+from bench.run.stages import Job
+from bench.run.views import save_tensors, write_development_view
+from bench.run.workers import MethodWorker
+
+FIT_PACKAGES = ("torch",)  # what `ctx` and assets may bring in, beside the plug-in's own imports
+
+
+def run_fit(job: Job) -> None:
+    """config: method, variant, profile, seed; inputs: clips, assets. Development people only."""
+    spec, seed = Spec(job.config["method"], job.config["variant"]), int(job.config["seed"])
+    view = write_development_view(Clips(job.inputs["clips"]), job.config["needs"], seed, job.out / "development")
+    assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k != "clips"}
+    with MethodWorker(spec, job.config["profile"], isolation=available(), preload=preloaded(spec, FIT_PACKAGES),
+                      readable=[*method_readable(spec), view, *assets.values()]) as worker:
+        state = worker.fit(view, assets, seeds.derive_int(seed, "fit", str(spec)))
+    _remove(view)
+    save_tensors(job.out / "state.safetensors", state)
+
+
+def _remove(view: Path) -> None:
+    for path in view.iterdir():
+        path.unlink()
+    view.rmdir()
