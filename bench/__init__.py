@@ -11,12 +11,14 @@ from bench.types import (
     Attack,
     Claim,
     Column,
+    Compare,
     Context,
     Dataset,
     Evaluator,
     Identify,
     Method,
     Metric,
+    Noise,
     Prepared,
     Sample,
     Source,
@@ -27,8 +29,8 @@ from bench.types import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "Anonymizer", "Attack", "Branch", "CLIP_FRAMES", "Claim", "Column", "ConfigError", "Context", "DataError",
-    "Dataset", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Method", "Metric", "NO_CLAIM",
-    "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Sample", "Source", "ThreatModel", "UserError",
-    "Video", "attack", "dataset", "method", "metric",
+    "Anonymizer", "Attack", "Branch", "CLIP_FRAMES", "Claim", "Column", "Compare", "ConfigError", "Context",
+    "DataError", "Dataset", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Method", "Metric",
+    "NO_CLAIM", "Noise", "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Sample", "Source",
+    "ThreatModel", "UserError", "Video", "attack", "dataset", "method", "metric",
 ]

@@ -89,7 +89,7 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
         name = method_name(info)
         text = env.get_template("method.html.j2").render(
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
-            strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name), **shared,
+            card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name), **shared,
             siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]])
         _write(new / pages[name], text)
     _write(new / "data" / "cells.json",

@@ -152,13 +152,29 @@ def account(claim: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="NA
 
 
 @app.command()
+def audit(method: Annotated[str, typer.Argument(help="NAME or NAME@VARIANT.")],
+          releases: Annotated[Optional[int], typer.Option("--releases", help="Over all pairs of inputs.")] = None,
+          dataset: Annotated[str, typer.Option("--dataset")] = "synthfaces_demo", root: Root = None,
+          workdir: Workdir = DEFAULT, format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+          plugin: Plugin = None) -> None:
+    """Test an enforced claim on releases of known inputs; exit code 1 when it is refuted."""
+    from bench.auditing import audit
+
+    _plugins(plugin)
+    code, lines = audit(method, workdir, releases=releases, dataset=dataset, root=root, form=format)
+    for line in lines:
+        typer.echo(line)
+    raise typer.Exit(code)
+
+
+@app.command()
 def release(method: Annotated[str, typer.Argument(help="NAME or NAME@VARIANT.")],
             source: Annotated[Path, typer.Argument(metavar="INPUT", help="A video file.")],
             output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")],
             lossless: Annotated[bool, typer.Option("--lossless", help="FFV1 (.mkv) instead of H.264.")] = False,
             workdir: Workdir = DEFAULT, plugin: Plugin = None) -> None:
-    """Release a video of your own: faces replaced in place, everything else untouched, and its privacy card."""
-    from bench.commands import release_video
+    """Release a video of your own and its privacy card: faces replaced in place, or the noisy crop with a claim."""
+    from bench.releasing import release_video
 
     _plugins(plugin)
     for line in release_video(method, source, output, lossless, workdir):

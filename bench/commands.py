@@ -14,7 +14,6 @@ from pathlib import Path
 
 from bench import console, registry, store
 from bench.errors import ConfigError, DataError, WorkFolderError
-from bench.registry import Spec
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.executors import LocalExecutor, Outcome
@@ -230,39 +229,3 @@ def status_lines(workdir: Path) -> Iterator[str]:
         yield f"\nfailed: {failure['title']}\n  reason: {failure['reason']}"
         yield from (f"  | {line}" for line in failure["log_tail"][-12:])
     yield "\nNo stage is failed." if not failures else "\nThe same `veilbench run` command tries failed stages again."
-
-
-def release_video(method: str, source: Path, output: Path, lossless: bool, workdir: Path) -> Iterator[str]:
-    """Run a method on a user's own video and describe what came out."""
-    from bench import seeds
-    from bench.run.frame_release import release_file
-    from bench.run.views import load_tensors
-    from bench.run.workers import MethodWorker
-    from bench.types import Video
-
-    spec, seed = Spec.parse(method), seeds.fresh()
-    registry.locate("methods", spec.name)
-    with MethodWorker(spec, "tiny") as worker:
-        facts = worker.call({"op": "facts"})[0]
-        if facts["fits"]:
-            worker.load_state(load_tensors(_fitted(WorkFolder(workdir), spec)))
-        report = release_file(
-            source, output, lambda frames, fps, names: worker.release(
-                Video(frames, float(fps)), seeds.derive_int(seed, "release-file", *names)).frames, lossless=lossless)
-    yield f"Wrote {output}: {report.frames} frames, {report.width} x {report.height}, {float(report.fps):.3f} fps."
-    yield f"A face was found in {report.seen} frames; {report.covered} more were covered from their neighbours."
-    for reason, count in sorted(report.greyed.items()):
-        yield f"{count} frames were greyed whole: {reason}."
-    if report.unchanged:
-        yield f"WARNING: {report.unchanged} frames left the method as they came; this method hides nothing."
-    yield f"Privacy card: {spec}, lane {facts['lane']}, epsilon = infinity: no formal guarantee. " \
-          "Sound and metadata were dropped; voice, body, place and text in the picture are not hidden."
-
-
-def _fitted(work: WorkFolder, spec: Spec) -> Path:
-    found = [r for r in work.finished("fit") if (r["identity"]["config"]["method"],
-                                                 r["identity"]["config"]["variant"]) == (spec.name, spec.variant)]
-    if not found:
-        raise ConfigError(f"{spec} is not fitted in {work.root}.", "It learns from development people first.",
-                          f"Run a suite with --method {spec}, then release with the same --workdir.")
-    return max(found, key=lambda r: r["finished"])["folder"] / "state.safetensors"

@@ -22,6 +22,9 @@ DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": 
 LANES = {"enforced": "noise drawn by the harness", "declared": "declared, not enforced", "none": "empirical only"}
 
 
+NO_LIMIT, NO_LIMIT_TEXT = 0.95, "no limit at this ε"  # above, a ceiling says nothing a reader could use
+
+
 def method_name(cell: Cell) -> str:
     """`blur`, or `blur@8` for a variant. Works for cells and for method descriptions."""
     name = str(cell["method"] if "method" in cell else cell["name"])
@@ -78,14 +81,28 @@ def interval(cell: Cell, scale: float = 1.0) -> str:
 
 
 def drawn(cell: Cell) -> dict[str, str]:
-    """value, interval, chance, unit as a page draws them: rates in %, everything else in its own unit."""
+    """value, interval, chance, ceiling, unit as a page draws them: rates in %, everything else in its own unit."""
     scale = 100.0 if cell.get("metric_unit") == "rate" else 1.0
     unit = "%" if scale == 100.0 else str(cell.get("metric_unit") or "")
     places = decimals(cell, scale)
     chance = cell.get("chance")
     return {"value": number(cell.get("value"), places, scale), "interval": interval(cell, scale), "unit": unit,
             "suffix": f"{NARROW}{unit}" if unit else "",
-            "chance": f"{number(chance, 1, scale)}{NARROW}{unit}".strip() if finite(chance) else ""}
+            "chance": f"{number(chance, 1, scale)}{NARROW}{unit}".strip() if finite(chance) else "",
+            "ceiling": _ceiling(cell, scale, unit)}
+
+
+def _ceiling(cell: Cell, scale: float, unit: str) -> str:
+    """What the claim allows, as a page draws it; empty without a claim that speaks of this column."""
+    ceiling: Any = cell.get("ceiling")
+    if not finite(ceiling):
+        return ""
+    return NO_LIMIT_TEXT if ceiling > NO_LIMIT else f"≤ {number(ceiling, 1, scale)}{NARROW}{unit}".strip()
+
+
+def exceeds(cell: Cell) -> bool:
+    """Does the whole interval lie above what the row's own claim allows?"""
+    return finite(cell.get("ceiling")) and finite(cell.get("lo")) and cell["lo"] > cell["ceiling"]
 
 
 def epsilon_text(epsilon: Any) -> str:
@@ -114,8 +131,11 @@ def missing(row: Cell, column: Cell) -> dict[str, Any]:
               "split", "control", "suite", "track")
     nothing: dict[str, Any] = dict.fromkeys(("ceiling", "value", "lo", "hi", "n", "people", "draws", "digest", "text"))
     nothing |= {"seeds": [], "person_values": {}}
-    return {**nothing, **{k: row.get(k) for k in of_row}, **{k: column.get(k) for k in of_column},
+    cell = {**nothing, **{k: row.get(k) for k in of_row}, **{k: column.get(k) for k in of_column},
             "status": "missing", "source": "measured"}
+    if column.get("attack") and column.get("role") == "descriptive" and row.get("lane") == "none":
+        cell |= {"status": "undefined: it publishes no noisy values"}  # nothing for a transcript attack to read
+    return cell
 
 
 def status_text(cell: Cell) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import bench.video as video_io
 from bench import registry, store
+from bench.account import card, report
 from bench.board import SiteData
 from bench.data.clips import Clips
 from bench.data.splits import hashed
@@ -17,8 +18,11 @@ from bench.describe import describe
 from bench.errors import ConfigError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder
+from bench.run.enforced import full_claim
+from bench.run.evidence import name_of
 from bench.run.plan import known_facts
 from bench.run.released import open_release
+from bench.run.sandbox import Isolation
 from bench.sampling import spread
 
 STRIP_FRAMES = 8
@@ -30,13 +34,31 @@ def site_data(work: WorkFolder, database: Path, pictures: Path) -> SiteData:
     rows = list(dict.fromkeys((c["method"], c["variant"]) for c in cells))
     attacks = sorted({c["attack"] for c in cells if c["attack"]})
     datasets = list(_datasets(work, {c["dataset"] for c in cells}))
-    methods = [_method(work, cells, name, variant, pictures) for name, variant in rows]
     with store.opened(database) as con:
+        claims = con.sql("SELECT * FROM claims WHERE lane <> 'none'").to_arrow_table().to_pylist()
         exclusions = [{"row": r, "reason": w} for r, w in con.execute("SELECT row, reason FROM exclusions").fetchall()]
         environments = [json.loads(j) for (j,) in con.execute("SELECT json FROM environment").fetchall()]
+    behind = {name_of(row): row for row in claims}
+    methods = [_method(work, cells, name, variant, pictures) | {"card": _card(work, Spec(name, variant), behind)}
+               for name, variant in rows]
     return SiteData(cells=cells, methods=methods, exclusions=exclusions, datasets=datasets,
                     attacks=[_attack(name) for name in attacks if Spec.parse(name).name in registry.names("attacks")],
                     environment=environments[0] if environments else {}, built=_last_run(work))
+
+
+def _card(work: WorkFolder, spec: Spec, behind: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The privacy card of a row with a claim, None without one or without the method's code."""
+    row = behind.get(str(spec))
+    if row is None or spec.name not in registry.names("methods"):
+        return None
+    claim = full_claim(known_facts(spec, work))
+    if claim is None:
+        return None
+    known = {k: json.loads(row[k]) if row[k] else None for k in ("isolation", "noise", "audit")}
+    isolation = Isolation.from_dict(known["isolation"]) if known["isolation"] else None
+    shown = {**isolation.as_dict(), "text": isolation.text, "green": isolation.green} if isolation else None
+    return card(report(claim, str(spec)), lane=row["lane"], isolation=shown, noise=known["noise"] or "",
+                audit=known["audit"])
 
 
 def _last_run(work: WorkFolder) -> str:
@@ -110,12 +132,12 @@ def chain(work: WorkFolder, kind: str, digest: str) -> Iterator[dict[str, Any]]:
 def _strips(work: WorkFolder, stages: list[dict[str, Any]], spec: Spec, pictures: Path) -> Iterator[dict[str, Any]]:
     """One original and one released strip per publishable dataset: the first probe video by the split's hash."""
     for record in stages:
-        if record["kind"] != "release":
+        if record["kind"] not in ("release", "enforced"):
             continue
         clips = Clips(work.stage("clips", record["identity"]["inputs"]["clips"]))
         if not clips.info["publishable"]:
             continue
-        items = open_release(work.stage("release", record["digest"]), role="probe", draw=0)
+        items = open_release(work.stage(record["kind"], record["digest"]), role="probe", draw=0)
         item = min(items, key=lambda i: hashed(i.video))
         row = next(r for r in clips.rows("test") if r.video == item.video)
         index = spread(item.frames, 0, item.frames, STRIP_FRAMES)

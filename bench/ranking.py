@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench import seeds
-from bench.display import Cell, column_name, finite, method_name, status_text
+from bench.display import Cell, column_name, exceeds, finite, method_name, status_text
 from bench.stats import Rank, competition_ranks, rank_table
 
 BANDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, math.inf)
@@ -88,6 +88,8 @@ def unranked_reason(cell: Cell) -> str:
         return status
     if cell.get("better") not in ("higher", "lower") or cell.get("role") == "descriptive":
         return "descriptive: never ranked"
+    if exceeds(cell):
+        return f"exceeds its own claim: the interval lies above the ceiling {cell['ceiling']:.3f}"
     if (source := cell.get("source") or "measured") != "measured":
         return f"{source}, not measured here"
     return ""
@@ -99,10 +101,10 @@ def attack_state(cells: Iterable[Cell]) -> str:
     """"ok", or "attack too weak: reason", from the controls among the cells of one column.
 
     The attack must succeed on the positive control (top-1 >= .9 on made data, .8 on real video) and the interval of
-    the negative control must hold chance. Columns that are no attack need no control.
+    the negative control must hold chance. Columns that are no attack, or never rank, need no control.
     """
     cells = list(cells)
-    if not any(cell.get("attack") for cell in cells):
+    if not any(cell.get("attack") and cell.get("role") != "descriptive" for cell in cells):
         return "ok"
     for sign, check in (("positive", _succeeds), ("negative", _at_chance)):
         controls = [cell for cell in cells if cell.get("control") == sign]

@@ -24,9 +24,10 @@ from bench import registry
 from bench.errors import ConfigError, DataError, WorkFolderError, nearest
 from bench.run.cache import WorkFolder, canonical, write_json
 from bench.run.cells import failed_cells, undefined_cells
+from bench.run.evidence import behind, claim_rows, withdrawn
 from bench.run.trials import SCHEMA as TRIAL_SCHEMA
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TABLES = ("runs", "artifacts", "trials", "cells", "claims", "exclusions", "environment")
 _CELL = pa.schema([
     *[(n, pa.string()) for n in ("id", "method", "variant", "dataset", "profile", "lane", "unit", "adjacency",
@@ -45,7 +46,8 @@ _SCHEMAS = {
                             ("identity", pa.string())]),
     "trials": pa.schema([("score", pa.string()), *TRIAL_SCHEMA]),
     "cells": _CELL,
-    "claims": pa.schema([*[(n, pa.string()) for n in ("method", "variant", "lane", "unit", "adjacency", "horizon")],
+    "claims": pa.schema([*[(n, pa.string()) for n in ("method", "variant", "lane", "unit", "adjacency", "horizon",
+                                                      "isolation", "noise", "audit")],
                          ("delta", pa.float64()), ("epsilon", pa.float64())]),
     "exclusions": pa.schema([("row", pa.string()), ("reason", pa.string())]),
     "environment": pa.schema([("digest", pa.string()), ("json", pa.string())]),
@@ -80,12 +82,13 @@ def _collect(work: WorkFolder) -> dict[str, pa.Table]:
     """All rows that the folders hold, own stages and imports."""
     artifacts = [record for kind in sorted(p.name for p in (work.root / "stages").glob("*") if p.is_dir())
                  for record in work.finished(kind)]
-    cells = list(_cells(work))
+    known = behind(work)
+    cells = [withdrawn(cell, known) for cell in _cells(work)]
     own = {
         "runs": _runs(work),
         "artifacts": [{**{k: a[k] for k in ("kind", "digest", "title", "seconds", "peak_mb", "finished")},
                        "identity": canonical(_without_root(a["identity"]))} for a in artifacts],
-        "cells": cells, "claims": _distinct(cells, _SCHEMAS["claims"].names),
+        "cells": cells, "claims": claim_rows(cells, known),
         "exclusions": [{"row": f"{c['method']}{'@' + c['variant'] if c['variant'] else ''} {c['attack'] or ''} "
                                f"{c['metric']}".replace("  ", " "), "reason": c["status"]}
                        for c in cells if c["status"] != "ok"],
@@ -153,9 +156,12 @@ def _trials(work: WorkFolder, scores: set[str]) -> pa.Table:
                                                                             _SCHEMAS["trials"])})]
     for record in work.finished("score"):
         for name, digest in sorted(record["identity"]["inputs"].items()):
-            kind = "attack" if record["identity"]["config"]["attack"] else "metric"
-            path = work.stage(kind, digest) / "trials.parquet"
-            if name.startswith("trials:") and record["digest"] in scores and path.is_file():
+            if not name.startswith("trials:") or record["digest"] not in scores:
+                continue
+            for kind in ("attack", "compare", "metric"):
+                path = work.stage(kind, digest) / "trials.parquet"
+                if not path.is_file():
+                    continue
                 table = pq.read_table(path, schema=TRIAL_SCHEMA)
                 parts.append(table.add_column(0, "score", pa.array([record["digest"]] * table.num_rows)))
     return pa.concat_tables(parts).cast(_SCHEMAS["trials"])

@@ -64,6 +64,7 @@ class Context:
 
     `rng(*names)` gives an independent numpy generator; `torch_seed(*names)` an integer for torch.
     `budget` holds the suite's sizes for this plug-in (epochs and the like).
+    `simulate(raw, public) -> (released, scales)`: the release loop with gradients, in `fit` of an enforced method.
     """
 
     rng: Callable[..., np.random.Generator]
@@ -71,6 +72,7 @@ class Context:
     profile: str = "tiny"
     budget: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[str], None] = print
+    simulate: Callable[..., Any] | None = None
 
 
 class Method:
@@ -179,6 +181,26 @@ class Identify(Attack):
 
     def load(self, state: Mapping[str, np.ndarray], people: int, ctx: Context) -> None:
         """Take back what `state` gave, in another process."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How a branch of a transcript was noised: the law's name (None = in clear) and its scale (T,) of every step.
+
+    gaussian: standard deviation.  discrete_laplace: b.  randomized_response: epsilon.
+    """
+
+    law: str | None
+    scale: np.ndarray
+
+
+class Compare(Attack):
+    """Which of some known inputs gave this transcript? Reads noisy values, no picture; trains nothing."""
+
+    def score(self, released: Mapping[str, np.ndarray], candidates: Mapping[str, np.ndarray],
+              noise: Mapping[str, Noise]) -> np.ndarray:
+        """(P,) float, higher = more likely. released: {branch: (T, dim)}; candidates: {branch: (P, T, dim)}."""
         raise NotImplementedError
 
 

@@ -14,6 +14,7 @@ from bench.display import (
     command,
     drawn,
     epsilon_text,
+    exceeds,
     finite,
     method_name,
     missing,
@@ -190,7 +191,8 @@ def cell_view(row: Row, axis: tuple[float, float] = (0.0, 1.0)) -> dict[str, Any
     view: dict[str, Any] = {**drawn(cell), "raw": cell.get("value") if finite(cell.get("value")) else None,
                             "status": status.partition(":")[0], "reason": "", "rank": "", "best": row.best,
                             "n": cell.get("n"), "people": cell.get("people"), "bar": _bar(cell, axis),
-                            "order": (row.rank is None, row.rank or 0), "command": "", "ranked": row.rank is not None,
+                            "order": (row.rank is None, row.rank or 0), "command": "", "exceeds": exceeds(cell),
+                            "ranked": row.rank is not None,
                             "text": cell.get("text") or ""}
     if row.rank is not None:
         spread = "" if row.rank_lo is None or row.rank_lo == row.rank_hi else f" ({row.rank_lo}–{row.rank_hi})"
@@ -211,4 +213,4 @@ def _bar(cell: Cell, axis: tuple[float, float]) -> dict[str, float | None] | Non
     def place(x: Any) -> float | None:
         return round(100 * (min(max(x, low), high) - low) / (high - low), 2) if finite(x) else None
     return {"point": place(value), "lo": place(cell.get("lo")), "hi": place(cell.get("hi")),
-            "chance": place(cell.get("chance"))}
+            "chance": place(cell.get("chance")), "ceiling": place(cell.get("ceiling"))}

@@ -41,8 +41,11 @@ class DPLatent(PrivateMethod):
         flat = np.concatenate(frames).astype(np.float32)
         flat = flat.reshape(len(flat), -1) / 255.0  # (N, H * W * 3)
         mean = flat.mean(axis=0)
-        components = np.linalg.svd(flat - mean, full_matrices=False)[2][:self.branches[0].dim]  # (dim, H * W * 3)
-        rows = (flat - mean) @ components.T  # (N, dim)
+        flat -= mean
+        size, vectors = np.linalg.eigh(flat @ flat.T)  # of the small Gram matrix (N, N), smallest first
+        best = slice(-1, -1 - self.branches[0].dim, -1)
+        components = vectors[:, best].T @ flat / np.sqrt(size[best])[:, None]  # (dim, H * W * 3), orthonormal
+        rows = flat @ components.T  # (N, dim)
         radius = np.quantile(np.linalg.norm(rows, axis=1), 0.95)
         self._state = {"mean": mean, "components": components, "radius": np.float32([radius]),
                        "variance": (rows / radius).var(axis=0)}

@@ -20,8 +20,8 @@ LAYERS = (
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
-    ("bench.listing", "bench.console", "bench.publish"), ("bench.commands",),
-    ("bench.explain", "bench.doctor"), ("bench.cli",),
+    ("bench.listing", "bench.console", "bench.publish"), ("bench.commands", "bench.releasing"),
+    ("bench.explain", "bench.doctor", "bench.auditing"), ("bench.cli",),
 )
 FREE = {"bench.describe": "bench.registry"}  # reads files only: as low as the registry
 ORDER_INSIDE = ("bench.pictures", "bench.video_out", "bench.video", "bench.detect")  # inside their layer
@@ -108,7 +108,7 @@ def test_the_layer_rule_sees_a_wrong_import(importer, imported):
 
 def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
-               "bench.privacy")
+               "bench.privacy", "bench.privacy.accounting")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
     assert not wrong
@@ -153,8 +153,9 @@ def test_functions_have_50_lines_and_files_300_at_most():
     assert not long, "\n".join(long)
 
 
-# The worker gets its derived number over the wire; the noise that a claim rests on comes from the operating system.
-GENERATORS = {"bench/seeds.py", "bench/run/worker_main.py", "bench/privacy/bits.py"}
+# The worker gets its derived number over the wire; the noise that a claim rests on comes from the operating system;
+# the number that an encoded atom's answer must carry is no result and must be one that nobody can guess.
+GENERATORS = {"bench/seeds.py", "bench/run/worker_main.py", "bench/privacy/bits.py", "bench/run/enforced.py"}
 TORCH_DRAWS = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like")
 
 
@@ -186,6 +187,60 @@ def test_the_draw_rule_sees_a_draw(tmp_path):
     bad.write_text("import random\nimport numpy as np\nimport torch\nnp.random.seed(0)\nnp.random.default_rng()\n"
                    "torch.manual_seed(0)\ntorch.rand(3)\ntorch.manual_seed(ctx.torch_seed('a'))\n")
     assert len(draws(bad)) == 5
+
+
+# In methods/ nothing draws at all: protective noise is the harness's, chance comes as `rng` or ctx.rng, and torch's
+# generator serves the first weights of a network only (torch.manual_seed, nn.init).
+CHANCE = ("random", "random.*", "secrets", "secrets.*", "uuid.*", "os.urandom", "os.getrandom", "numpy.random",
+          "numpy.random.*", "bench.seeds", "bench.seeds.*",
+          "torch.rand*", "torch.normal*", "torch.bernoulli*", "torch.multinomial*", "torch.poisson*",
+          "torch.Generator*", "torch.seed", "torch.distributions.*", "torch.*dropout*", "torch.*Dropout*",
+          "scipy.stats.*.rvs", "*.bernoulli", "*.bernoulli_", "*.normal_", "*.uniform_", "*.random_", "*.exponential_",
+          "*.geometric_", "*.cauchy_", "*.log_normal_", "*.rand_like", "*.randn_like", "*.randint_like")
+NO_CHANCE = ("numpy.random.Generator", "torch.nn.init.*")
+
+
+def chance(tree: ast.Module) -> list[str]:
+    """Names of things that draw, however they were imported, with their lines."""
+    full: dict[str, str] = {}  # what a name stands for
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            full |= {a.asname: a.name for a in node.names if a.asname} | {
+                a.name.split(".")[0]: a.name.split(".")[0] for a in node.names if not a.asname}
+        elif isinstance(node, ast.ImportFrom):
+            full |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    found, parts = [], {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Attribute, ast.Name)) and id(node) not in parts:
+            first, dot, rest = ast.unparse(node).partition(".")
+            name = full.get(first, "" if isinstance(node, ast.Name) else first) + dot + rest
+            if any(fnmatchcase(name, c) for c in CHANCE) and not any(fnmatchcase(name, c) for c in NO_CHANCE):
+                found.append(f"line {node.lineno}: {name}")
+    return found
+
+
+def test_methods_leave_chance_to_the_harness():
+    methods = [p for p in FILES if kind(module_of(p)) == "methods"]
+    assert methods and not {relative(p): found for p in methods if (found := chance(parsed(p)))}
+
+
+@pytest.mark.parametrize("line", [
+    "np.random.default_rng()", "np.random.rand(3)", "noise = numpy.random", "f(np.random.PCG64(1))",
+    "from numpy.random import default_rng as d; d(1)", "from numpy import random as r; r.normal()",
+    "import random; random.random()", "from random import gauss; gauss(0, 1)", "import secrets as s; s.token_bytes(8)",
+    "import os; os.urandom(8)", "from os import urandom; urandom(8)", "torch.rand(3)", "t.randn_like(x)",
+    "torch.randperm(4)", "draw = torch.randint", "from torch import normal; normal(0, 1)", "torch.bernoulli(p)",
+    "x.bernoulli()", "torch.multinomial(p, 1)", "torch.nn.functional.dropout(x)", "F.dropout(x)", "nn.Dropout(0.1)",
+    "from torch.nn import Dropout2d; Dropout2d()", "x.normal_().sum()", "self.layer.weight.data.uniform_(-1, 1)",
+    "from bench import seeds; seeds.derive(1)", "from bench.seeds import derive; derive(1)",
+    "torch.distributions.Normal(0, 1).sample()"])
+def test_the_chance_rule_sees_a_draw(line):
+    start = ("import numpy\nimport numpy as np\nimport torch\nimport torch as t\nfrom torch import nn\n"
+             "from torch.nn import functional as F\n")
+    assert chance(ast.parse(start + line))
+    assert not chance(ast.parse(start + "def release(self, video, rng: np.random.Generator):\n    rng.normal(0, 1)\n"
+                                "    ctx.rng('a').multinomial(1, p)\n    torch.manual_seed(ctx.torch_seed('w'))\n"
+                                "    nn.init.normal_(w)\n    torch.nn.init.uniform_(w)\n    random = 3 * random\n"))
 
 
 def test_third_party_imports_are_declared():

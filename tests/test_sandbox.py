@@ -320,12 +320,19 @@ def stat_dataset(facts):
     assert os.stat(facts["dataset"]).st_size == 6
 
 
+def trace_of_reading(facts):
+    assert Path(facts["unread"]).read_bytes() == b"unread"
+    if os.stat(facts["unread"]).st_atime == 10**9:
+        raise OSError("no trace")
+
+
 def spin(facts):
     while time.process_time() < 1.6:
         pass
 
 
-ALL = {**PROBES, **WORKING, **LISTED, "stat_dataset": stat_dataset, "spin": spin}
+ALL = {**PROBES, **WORKING, **LISTED, "stat_dataset": stat_dataset,
+       "trace_of_reading": trace_of_reading, "spin": spin}
 
 
 # ---- the host process ----------------------------------------------------------------------------------------------
@@ -354,8 +361,8 @@ def in_child(probe, facts, order, readable) -> list[str]:
         try:
             started = time.perf_counter()
             if order["level"]:
-                sandbox.confine(sandbox.Isolation(order["level"], ()), readable, cpu_s=1, memory_bytes=MEMORY,
-                                late=order["late"])
+                sandbox.confine(sandbox.Isolation(order["level"], tuple(order["layers"])), readable, cpu_s=1,
+                                memory_bytes=MEMORY, late=order["late"])
             text = f"open\n{1000 * (time.perf_counter() - started):.2f}".encode()
             probe(facts)
         except (OSError, MemoryError) as error:
@@ -429,8 +436,15 @@ def outcome(facts):
             return why
         probes = [*WORKING, *LISTED, "stat_dataset"] if late else [n for n in ALL if n != "spin" or level in SPUN]
         own = f"{facts['base']}/own{uid}"
-        order = {"level": level, "late": late or level == 3, "uid": 0 if started_as else uid, "readable": [own],
-                 "probes": probes, "facts": {**facts, "own": f"{own}/file"}}
+        unread = tempfile.NamedTemporaryFile(dir=own, delete=False)
+        unread.write(b"unread")
+        unread.close()
+        os.chmod(unread.name, 0o644)
+        os.utime(unread.name, (10**9, 10**9))
+        layers = sandbox.available(level).layers if level else ()
+        order = {"level": level, "layers": layers, "late": late or level == 3,
+                 "uid": 0 if started_as else uid, "readable": [own], "probes": probes,
+                 "facts": {**facts, "own": f"{own}/file", "unread": unread.name}}
         argv = [sys.executable, "-I", "-c", BOOT, str(ROOT), str(ROOT / "tests"), json.dumps(order)]
         readable = [*sandbox.default_readable(), Path(own), ROOT / "tests"]
         done = subprocess.run(sandbox.launcher(sandbox.Isolation(level or 5, ()), argv, readable), cwd="/",
@@ -508,6 +522,18 @@ def test_stat_needs_bubblewrap_or_the_late_filter(outcome, uid):
     assert "names, sizes and times of files" in sandbox.Isolation(2, ()).text
     for level in (1, 3):
         assert isinstance(found := outcome(level, uid), str) or found["stat_dataset"][0] == "closed"
+
+
+@linux
+@USERS
+def test_reading_leaves_no_trace_or_the_text_says_so(outcome, uid):
+    outside = outcome(0, uid)
+    if isinstance(outside, str) or outside["trace_of_reading"][0] == "closed":
+        pytest.skip("this file system notes no time of reading, or no other user can be tried")
+    for level in GREEN:
+        if isinstance(found := outcome(level, uid), dict):
+            noted = found["trace_of_reading"][0] == "open"
+            assert noted is ("last read" in sandbox.available(level).text), level
 
 
 @linux

@@ -17,7 +17,6 @@ it outright); a branch with neither is passed in clear. Misspelt keys are refuse
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -174,11 +173,11 @@ def _need(raw: _Claim, name: str) -> Any:
 def _event(raw: _Claim) -> EventClaim | None:
     if raw.unit != "event" or raw.branch and raw.spends is None:
         return None
-    event = EventClaim(
+    return EventClaim(
         window_chunks=_need(raw, "window_chunks"), changed_chunks=_need(raw, "changed_chunks"),
         cap=_fractions("cap", _need(raw, "cap")), spends=_fractions("spends", _need(raw, "spends")),
+        allocation=_fractions("allocation", 1 if raw.allocation is None else raw.allocation),
         cadence_chunks=raw.cadence_chunks, accountant=raw.accountant or "sum", budget=_exact("budget", raw.budget))
-    return event if raw.allocation is None else replace(event, allocation=_fractions("allocation", raw.allocation))
 
 
 def _pixels(raw: _Claim) -> PixelsClaim | None:
@@ -190,7 +189,7 @@ def _pixels(raw: _Claim) -> PixelsClaim | None:
 
 
 def _label(raw: _Claim) -> LabelClaim | None:
-    if raw.unit != "label":
+    if raw.unit != "label" or raw.branch and raw.classes is None:
         return None
     return LabelClaim(classes=_need(raw, "classes"), epsilon=exact("epsilon", _need(raw, "epsilon")),
                       labels=1 if raw.labels is None else raw.labels)

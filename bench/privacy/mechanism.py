@@ -22,14 +22,14 @@ from bench.privacy.noise import GRID, discrete_laplace, gaussian_steps, randomiz
 
 Filter = TotalFilter | ChunkLoadFilter
 Planner = Callable[[int, Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Plan]
-_LARGEST = 1e300  # larger magnitudes are scaled down before a norm is taken
+_LARGEST = 1e280  # larger magnitudes are cut; divided by the smallest clip and summed they stay finite
 
 
 # ---- clip ----------------------------------------------------------------------------------------------------------
 
 def unit_of(branch: Branch) -> float:
-    """What one whole step is worth: clip * 2^-20 for Gaussian branches, 1 for whole numbers."""
-    return branch.clip * GRID if branch.noise in ("gaussian", None) else 1.0
+    """What one whole step is worth: 1 for whole numbers and labels, clip * 2^-20 for all others."""
+    return branch.clip * GRID if branch.noise in ("gaussian", None) and branch.norm != "label" else 1.0
 
 
 def clip_rows(rows: Any, branch: Branch, count: int) -> tuple[np.ndarray, bool]:
@@ -39,8 +39,11 @@ def clip_rows(rows: Any, branch: Branch, count: int) -> tuple[np.ndarray, bool]:
     """
     fixed = np.zeros((count, branch.dim), dtype=np.int64)
     try:
-        values = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+        if np.iscomplexobj(rows):
+            return fixed, True
+        with np.errstate(all="ignore"):
+            values = np.asarray(rows, dtype=np.float64)
+    except Exception:  # objects may raise anything when they are read as numbers
         return fixed, True
     if values.shape != fixed.shape:
         return fixed, True
@@ -52,18 +55,16 @@ def clip_rows(rows: Any, branch: Branch, count: int) -> tuple[np.ndarray, bool]:
 
 def _ball(values: np.ndarray, branch: Branch) -> np.ndarray:
     """Rows inside the l2 ball, rounded toward zero, so that rounding never leaves it."""
-    largest = np.abs(values).max(axis=1, keepdims=True)
-    shrunk = values / np.maximum(largest, branch.clip)  # at most 1: no square overflows
-    norm = np.linalg.norm(shrunk, axis=1, keepdims=True) * (np.maximum(largest, branch.clip) / branch.clip)
-    return np.trunc(values / branch.clip / np.maximum(norm, 1.0) / GRID * (1 - 2.0**-50)).astype(np.int64)
+    largest = np.maximum(np.abs(values).max(axis=1, keepdims=True), branch.clip)
+    norm = np.linalg.norm(values / largest, axis=1, keepdims=True) * largest  # at most 1 each: no square overflows
+    return np.trunc(values / np.maximum(norm, branch.clip) / GRID * (1 - 2.0**-50)).astype(np.int64)
 
 
 def _diamond(values: np.ndarray, branch: Branch) -> np.ndarray:
     """Rows inside the l1 ball: scaled onto it, then rounded toward zero."""
-    largest = np.maximum(np.abs(values).max(axis=1, keepdims=True), 1e-300)
-    total = np.abs(values / largest).sum(axis=1, keepdims=True) * largest
-    ratio = np.where(total > branch.clip, branch.clip / np.maximum(total, 1e-300), 1.0)
-    whole = np.trunc(np.clip(values * ratio, -branch.clip, branch.clip) / unit_of(branch)).astype(np.int64)
+    total = np.abs(values).sum(axis=1, keepdims=True)
+    onto = np.where(total > branch.clip, values * branch.clip / np.maximum(total, branch.clip), values)
+    whole = np.trunc(np.clip(onto, -branch.clip, branch.clip) / unit_of(branch)).astype(np.int64)
     over = np.abs(whole).sum(axis=1, keepdims=True) > int(round(branch.clip / unit_of(branch)))
     return np.where(over, 0, whole)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench import seeds, stats
+from bench.privacy import ceilings
 
 KEY = ("method", "variant", "dataset", "profile", "attack", "metric", "evaluator", "via", "decoding", "draws")
 
@@ -57,11 +58,37 @@ def measured_cells(config: Mapping[str, Any], trials: Mapping[str, np.ndarray], 
         value = interval.value if math.isfinite(interval.value) else None
         cells.append({**blank, "value": value, "lo": _number(interval.lo), "hi": _number(interval.hi),
                       "n": interval.n, "people": interval.people, "chance": result.get("chance"), "split": split,
+                      "ceiling": ceiling_of(column["id"], config.get("loss"), result, rows),
+                      "lane": _lane(config["lane"], result.get("isolation")),
                       "status": "ok" if value is not None else "undefined",
                       "text": None if value is not None else "no trial has a defined value",
                       "params": _seed_spread(rows, column, config["seeds"]),
                       "person_values": _person_values(rows, column)})
     return cells
+
+
+def ceiling_of(column: str, loss: Mapping[str, Any] | None, result: Mapping[str, Any],
+               rows: Mapping[str, np.ndarray]) -> float | None:
+    """The most that the claim allows in this column, None where it sets no limit (PROTOCOL 6).
+
+    Accuracy over n people or labels, with the priors of the trials; a trial that reads about k clips faces k times
+    the loss of one (mu sqrt(k)). A renderer may read all clips of a video, so a frame of it counts as all of them.
+    """
+    if loss is None or column not in ("top1", "fer", "uar") or not result.get("clips_read"):
+        return None
+    cost = ceilings.Loss(**loss)
+    reads = {int(k): int(n) for k, n in result["clips_read"].items()}
+    if column == "uar":
+        return ceilings.uar(cost.over(max(reads)), result["classes"]).bound
+    counts = np.bincount(rows["truth"], minlength=result["classes"])
+    priors = [float(x) for x in counts / counts.sum()]
+    return ceilings.over_trials(cost, [k for k, n in reads.items() for _ in range(n)],
+                                lambda one: ceilings.top1(one, priors)).bound
+
+
+def _lane(lane: str, isolation: Mapping[str, Any] | None) -> str:
+    """An enforced method that ran without green isolation has merely declared its claim."""
+    return "declared" if lane == "enforced" and isolation is not None and isolation["level"] > 3 else lane
 
 
 def _number(value: float) -> float | None:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from bench import registry
-from bench.run import wire
+from bench.run import libc, wire
 from bench.run.preload_method import preload
-from bench.run.sandbox import Isolation, confine
+from bench.run.sandbox import Isolation, confine, seal, shield
 
 RESULTS_FD = 3  # where a child answers; the parent never writes there
 CPU_S, MEMORY = 120, 8 * 2**30
@@ -32,6 +32,9 @@ def main() -> None:
     control = os.dup(1)
     os.dup2(2, 1)
     preload(options["preload"])
+    shield()
+    if options["isolation"]["level"] < 5:
+        shield()
     state = wire.receive(0)[1]
     wire.send(control, {"ready": True})
     while True:
@@ -46,6 +49,7 @@ def main() -> None:
         wire.send(control, {"exit": code})
 
 
+_PR_SET_PDEATHSIG = 1
 _END = 77  # exit code of a child that found the pipe closed
 
 
@@ -62,6 +66,8 @@ def _child(options: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> None:
     """One atom. Never returns; its standard error is lost, since a traceback could quote the atom."""
     code = 1
     try:
+        if sys.platform.startswith("linux"):
+            libc.call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no child outlives the parent
         try:
             header, arrays = wire.receive(0)
         except wire.WireClosed:
@@ -71,10 +77,12 @@ def _child(options: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> None:
             os.dup2(null, fd)
         os.dup2(options["results_fd"], RESULTS_FD)
         os.closerange(RESULTS_FD + 1, 256)
-        confine(Isolation.from_dict(options["isolation"]), [Path(p) for p in options["readable"]], cpu_s=CPU_S,
-                memory_bytes=MEMORY)
+        isolation = Isolation.from_dict(options["isolation"])
+        confine(isolation, [Path(p) for p in options["readable"]], cpu_s=CPU_S, memory_bytes=MEMORY)
         method = registry.build("methods", registry.Spec(options["name"], options["variant"]))
         method.load(state)
+        if isolation.level == 3:
+            seal(isolation)
         rows = method.encode(arrays["atom"])
         wire.send(RESULTS_FD, {"nonce": header["nonce"]}, {str(k): np.asarray(v) for k, v in dict(rows).items()})
         code = 0

@@ -10,8 +10,10 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from bench.errors import PluginError
 from bench.privacy.accounting import Price, claimed, price
 from bench.privacy.claim_file import claim_from
 from bench.privacy.claims import FullClaim
-from bench.privacy.contract import Branch, Plan
+from bench.privacy.contract import READERS, Branch, Plan
 from bench.registry import Spec
 from bench.run import wire
 from bench.run.preload_method import modules_behind
@@ -30,7 +32,9 @@ from bench.run.sandbox import Isolation, default_readable, launcher
 from bench.run.workers import MethodWorker, worker_environment
 
 ENCODE_S = 120.0
+ANSWER_BYTES = 2**30  # of one atom; more is read and dropped
 BLOCK = 64  # streams in lock-step; fixed, since sums inside a method may depend on the size of a batch
+CELLS = "cells"  # branch of the trusted reader "pixels"
 _ENCODE_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from bench.run.encode_main import main; main()"
 
 
@@ -53,8 +57,29 @@ def short_claim(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {k: (str(v) if v == float("inf") else v) for k, v in short.items()}
 
 
-def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
-    return tuple(Branch.from_dict(b) for b in facts["branches"])
+def all_branches(facts: Mapping[str, Any], canvas_px: int) -> tuple[tuple[Branch, ...], dict[str, Fraction]]:
+    """Branches of an enforced method, and the Laplace scale of a trusted reader's, whose price is the claim's."""
+    if facts["encodes"] == "method":
+        return tuple(Branch.from_dict(b) for b in facts["branches"]), {}
+    pixels = priced(facts)[0].pixels
+    if facts["encodes"] not in READERS or pixels is None:
+        raise PluginError(f"encode = {facts['encodes']!r} is no trusted reader of this claim.", "",
+                          'Use encode = "pixels" with a pixels claim, or write the function.')
+    side = -(-canvas_px // pixels.b)
+    scale = pixels.scale or Fraction(pixels.m * pixels.levels) / pixels.draw_epsilon
+    return (Branch(CELLS, dim=side * side * 3, norm="box", clip=pixels.levels * pixels.b**2,
+                   noise="discrete_laplace", epsilon=Fraction(1)),), {CELLS: scale}
+
+
+def loss_of(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a clip of the method costs an attacker who may swap it for any other; None where the unit is smaller."""
+    claim, cost = priced(facts)
+    if claim.unit != "clip" or not np.isfinite(cost.epsilon):
+        return None
+    ball = all(b.noise == "gaussian" and b.norm == "l2" for b in claim.branches)
+    if cost.mu is None:
+        return {"kind": "pure", "epsilon": cost.epsilon}
+    return {"kind": "gaussian", "mu": cost.mu, "norm_clipped": ball}
 
 
 def method_readable(spec: Spec) -> list[Path]:
@@ -83,7 +108,7 @@ class EncodeWorker:
         argv = [sys.executable, "-I", "-c", _ENCODE_BOOT, str(registry.ROOT), json.dumps(options)]
         try:
             self.process = subprocess.Popen(launcher(self.isolation, argv, readable), stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, cwd="/", env=worker_environment(),
+                                            stdout=subprocess.PIPE, cwd="/", env=worker_environment(readable),
                                             pass_fds=(theirs,))
         finally:
             os.close(theirs)
@@ -105,35 +130,45 @@ class EncodeWorker:
 
     def _send(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         assert self.process.stdin
-        wire.send(self.process.stdin.fileno(), header, arrays)
+        try:
+            wire.send(self.process.stdin.fileno(), header, arrays)
+        except wire.WireClosed as error:
+            raise self._gone(error) from None
 
-    def _control(self, seconds: float) -> dict[str, Any]:
+    def _control(self, seconds: float) -> None:
         assert self.process.stdout
         try:
-            return wire.receive(self.process.stdout.fileno(), seconds)[0]
+            wire.receive(self.process.stdout.fileno(), seconds)
         except (wire.WireTimeout, wire.WireClosed) as error:
-            raise PluginError(f"The encode process of {self.spec} ended or does not answer.", type(error).__name__,
-                              "Run `veilbench doctor`; the stage's log holds what it printed.") from None
+            raise self._gone(error) from None
+
+    def _gone(self, error: Exception) -> PluginError:
+        return PluginError(f"The encode process of {self.spec} ended or does not answer.", type(error).__name__,
+                           "Run `veilbench doctor`; the stage's log holds what it printed.")
 
     def encode(self, atom: np.ndarray) -> dict[str, np.ndarray] | None:
         """Rows of one atom, uint8 (16, H, W, 3), from a process that sees nothing else."""
         nonce = os.urandom(16).hex()
         self._send({"nonce": nonce}, {"atom": atom})
-        answer: tuple[dict[str, Any], dict[str, np.ndarray]] | None
+        data = self._until_the_child_is_gone()
         try:
-            answer = self._answer()
-        except (wire.WireClosed, wire.WireTimeout, ValueError, KeyError, TypeError):
-            answer = None
-        self._control(self.call_s + 30.0)
-        while select.select([self._results], [], [], 0)[0] and os.read(self._results, 1 << 20):
-            pass  # a child that wrote more than one answer reaches nobody: it is dead, the pipe is emptied
-        return answer[1] if answer and answer[0].get("nonce") == nonce else None
+            header, rows = wire.parse(data)
+            return rows if header.get("nonce") == nonce else None
+        except Exception:  # method code chose these bytes: whatever they break becomes a fixed vector
+            return None
 
-    def _answer(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """The child's message, or None when it died without one (then the control pipe speaks first)."""
+    def _until_the_child_is_gone(self) -> bytes:
+        """All that the child wrote. What follows its first message reaches nobody, the next atom least of all."""
         assert self.process.stdout
-        ready = select.select([self._results, self.process.stdout.fileno()], [], [], self.call_s)[0]
-        return wire.receive(self._results, self.call_s) if self._results in ready else None
+        control, data, deadline = self.process.stdout.fileno(), bytearray(), time.monotonic() + self.call_s + 30.0
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            ready = select.select([self._results, control], [], [], left)[0]
+            part = os.read(self._results, 1 << 20) if self._results in ready and left else b""
+            if not part:  # the child has ended and its pipe is empty, or neither speaks any more
+                self._control(30.0 if control in ready else 0.001)
+                return bytes(data)
+            data += part if len(data) < ANSWER_BYTES else b""
 
 
 class PublicWorker(MethodWorker):

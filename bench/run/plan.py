@@ -13,11 +13,11 @@ from bench import asset_list, registry, weights
 from bench.errors import ConfigError, DataError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
-from bench.run.enforced import short_claim
+from bench.run.enforced import loss_of, short_claim
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 from bench.run.workers import method_facts
-from bench.types import Column
+from bench.types import Column, Compare
 
 ENFORCED_FACTS = ("full_claim", "branches", "encodes", "plans")  # what the stages of an enforced method act on
 
@@ -54,7 +54,7 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
         for spec in specs:
             registry.settings(kind, spec)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
-    builder = _Builder(suite, request.root)
+    builder = Builder(suite, request.root)
     scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
     stages: dict[str, Stage] = {}
     for score in scores:
@@ -89,10 +89,10 @@ def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:
 
 def asset_stage(suite: Suite, name: str) -> Stage:
     """The stage that gives one shared network."""
-    return _Builder(suite, None).asset(name)
+    return Builder(suite, None).asset(name)
 
 
-class _Builder:
+class Builder:
     """Builds the stages of one suite; equal stages are the same by digest."""
 
     def __init__(self, suite: Suite, root: Path | None):
@@ -123,13 +123,18 @@ class _Builder:
         config = {"asset": name, "seed": self.suite.data_seed, "budget": self.suite.budget.get(name, {})}
         return self._stage("asset", f"asset {name}", config, {"clips": self.public})
 
-    def release(self, method: Spec, facts: dict[str, Any]) -> Stage:
+    def fitted(self, method: Spec, facts: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Stage]]:
+        """Configuration and inputs of a stage that runs the method: the clips, and its fit when it fits."""
         base = {"method": method.name, "variant": method.variant, "profile": self.suite.profile, "seed": self.seed}
-        inputs, plugins = {"clips": self.clips}, (("methods", method.name),)
+        inputs = {"clips": self.clips}
         if facts["fits"]:
             needed = {name: self.asset(name) for name in facts["assets"]}
             inputs["fit"] = self._stage("fit", f"fit {method}", {**base, "needs": facts["needs"]},
-                                        {"clips": self.clips, **needed}, plugins)
+                                        {"clips": self.clips, **needed}, (("methods", method.name),))
+        return base, inputs
+
+    def release(self, method: Spec, facts: dict[str, Any]) -> Stage:
+        (base, inputs), plugins = self.fitted(method, facts), (("methods", method.name),)
         config = {**base, "parts": ["development", "calibration", "enrolment", "probe"], "draws": self.suite.draws,
                   "decoding": self.suite.decoding}
         if facts["lane"] != "enforced":
@@ -143,11 +148,29 @@ class _Builder:
     def row(self, method: Spec, facts: dict[str, Any], attacks: list[Spec], metrics: list[Spec]) -> list[Stage]:
         """Score stages of one method."""
         release = self.release(method, facts)
-        return [*(self._attack_score(a, method, facts, release) for a in attacks),
+        return [*(score for a in attacks for score in self._attack_scores(a, method, facts, release)),
                 *(self._metric_score(m, method, facts, release) for m in metrics)]
 
-    def _attack_score(self, attack: Spec, method: Spec, facts: dict[str, Any], release: Stage) -> Stage:
+    def _attack_scores(self, attack: Spec, method: Spec, facts: dict[str, Any], release: Stage) -> list[Stage]:
+        """One score; none where the attack reads a transcript and the method has none."""
         cls = registry.get("attacks", attack.name)
+        if issubclass(cls, Compare):
+            return [self._compare_score(attack, method, facts, release)] if facts["lane"] == "enforced" else []
+        return [self._attack_score(attack, cls, method, facts, release)]
+
+    def _compare_score(self, attack: Spec, method: Spec, facts: dict[str, Any], release: Stage) -> Stage:
+        cls, budget = registry.get("attacks", attack.name), self.suite.budget.get(str(attack), {})
+        config = {"attack": attack.name, "variant": attack.variant, "budget": budget, "profile": self.suite.profile,
+                  "seed": self.seed, "numbers_seed": self.suite.data_seed,
+                  "facts": {k: facts[k] for k in ENFORCED_FACTS}}
+        stage = self._stage("compare", f"compare {attack} on {method}", config,
+                            {"release": release, "encode": release.inputs["encode"], "clips": self.clips},
+                            (("attacks", attack.name),))
+        return self._score(method, facts, cls.columns, {f"trials:{self.seed}": stage}, attack=str(attack),
+                           decoding=cls.threat.decoding, seeds=[self.seed],
+                           digest=digest_json([registry.source_digest("attacks", attack.name), str(attack), budget]))
+
+    def _attack_score(self, attack: Spec, cls: Any, method: Spec, facts: dict[str, Any], release: Stage) -> Stage:
         plugins, budget = (("attacks", attack.name),), self.suite.budget.get(str(attack), {})
         needed = {f"asset:{name}": self.asset(name) for name in cls.assets}
         trials = {}
@@ -189,6 +212,7 @@ class _Builder:
                   "profile": self.suite.profile, "lane": facts["lane"], "claim": facts["claim"],
                   "control": facts["control"], "attack": None, "evaluator": None, "via": "direct",
                   "decoding": self.suite.decoding, "draws": self.suite.draws, "seeds": self.suite.seeds,
+                  "loss": loss_of(facts) if facts["lane"] == "enforced" else None,
                   "suite": self.suite.name, "plugins": plugins, "columns": [asdict(c) for c in columns], **more}
         label = more.get("attack") or more["metric"] + (f"@{more['evaluator']}" if more.get("evaluator") else "")
         return self._stage("score", f"score {label} on {method}", config, {"clips": self.clips, **trials})

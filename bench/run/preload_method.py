@@ -1,5 +1,6 @@
 """What a locked-in method will import, imported before the lock and before any data: torch makes a temporary folder
-at import, and a forked child should not import scipy for every clip. Method code itself is never imported here."""
+at import, and a forked child should not import scipy for every clip. Method code itself is never imported here.
+"""
 
 from __future__ import annotations
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 import bench.video as video_io
 from bench.errors import DataError
-from bench.types import Video
+from bench.types import CLIP_FRAMES, Video
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,13 @@ class Released:
     label: str
     part: str
     role: str
+    first_stream: int = 0  # of an enforced method: where its clips stand in the transcript
+    streams: int = 0
+
+    @property
+    def clips_read(self) -> int:
+        """How many clips an attacker who reads this file may have read about: a renderer sees all of a video."""
+        return 1 if self.clip >= 0 else -(-self.frames // CLIP_FRAMES)
 
     def read(self) -> Video:
         """The frames, exactly as released. Raises DataError when the file has another number of frames."""
@@ -46,8 +55,22 @@ def open_release(folder: Path, *, parts: Sequence[str] = (), role: str | None = 
         if (not parts or who["part"] in parts) and role in (None, who["role"]) and draw in (None, record["draw"]):
             found.append(Released(folder / "release" / "media" / record["file"], record["frames"], record["draw"],
                                   record["clip"], who["video"], who["person"], who["label"], who["part"],
-                                  who["role"]))
+                                  who["role"], record.get("first_stream", 0), record.get("streams", 0)))
     return sorted(found, key=lambda r: (r.video, r.draw, r.clip))
+
+
+def isolation_of(folder: Path) -> dict[str, Any] | None:
+    """The isolation that was in force when an enforced method was released; None for the other lanes."""
+    found = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8")).get("isolation")
+    return found if isinstance(found, dict) else None
+
+
+def clips_read(items: Sequence[Released], trials: int = 1) -> dict[str, int]:
+    """{clips that a trial reads about: number of trials}, for ceilings."""
+    counts: dict[str, int] = {}
+    for item in items:
+        counts[str(item.clips_read)] = counts.get(str(item.clips_read), 0) + trials
+    return counts
 
 
 def people_of(items: Sequence[Released]) -> list[str]:

@@ -2,7 +2,8 @@
 
     level  layers                                           green
     1      bubblewrap, Landlock, seccomp, rlimits           yes
-    2      Landlock, seccomp, rlimits                       yes    the default: no package, no privilege
+    2      read-only mounts (where the system lets),
+           Landlock, seccomp, rlimits                       yes    the default: no package, no privilege
     3      bubblewrap, seccomp, late filter, rlimits        yes    a kernel without Landlock
     4      namespaces, Landlock, rlimits                    no     an architecture without a filter table
     5      process split only                               no     not Linux
@@ -32,7 +33,7 @@ from typing import Any, TypeVar
 
 from bench.errors import ConfigError, EnvironmentFault
 from bench.registry import ROOT
-from bench.run import bubblewrap, landlock, libc, seccomp
+from bench.run import bubblewrap, landlock, libc, mounts, seccomp
 
 VARIABLE = "VEILBENCH_ISOLATION"
 _BWRAP, _LANDLOCK, _SECCOMP = (1, 3), (1, 2, 4), (1, 2, 3)  # levels that have the layer
@@ -44,8 +45,9 @@ _FILES = 256  # RLIMIT_NOFILE
 _TRIAL = ("import sys; sys.path.insert(0, sys.argv[1]); from bench.run.sandbox import _trial; "
           "_trial(int(sys.argv[2]))")
 _TRIAL_S = 30.0
-_CLOSED = "Method code sees no dataset, network or other process and leaves nothing behind; open: "
+_CLOSED = "Method code sees no dataset, network or other process and leaves no file or message; open: "
 _TIMING = "the duration of a run, timing of CPU caches and the page cache, load and free memory of the machine."
+_TRACES = " The system notes when a listed file was last read, and later processes can see it."
 _OPEN = {
     1: _CLOSED + _TIMING,
     2: _CLOSED + "names, sizes and times of files elsewhere, " + _TIMING,
@@ -77,7 +79,8 @@ class Isolation:
     @property
     def text(self) -> str:
         """One line for people, with what remains open."""
-        return f"level {self.level} ({', '.join(self.layers) or 'process split only'}): {_OPEN[self.level]}"
+        traces = _TRACES if self.level in (2, 4) and mounts.LAYER not in self.layers else ""
+        return f"level {self.level} ({', '.join(self.layers) or 'process split only'}): {_OPEN[self.level]}{traces}"
 
     def as_dict(self) -> dict[str, Any]:
         return {"level": self.level, "green": self.green, "layers": list(self.layers), "text": self.text}
@@ -150,19 +153,29 @@ def _trial(level: int) -> None:
     """In the child: lock, see that the locks hold, print the layers."""
     import socket
 
+    read_only = level == 2 and _may_remount()
     isolation = Isolation(level, ())
     confine(isolation, default_readable(), cpu_s=10, memory_bytes=2**32)
     if level in _LANDLOCK:
         _must_fail("Landlock", lambda: os.open("/proc/self/status", os.O_RDONLY))
     if level in _SECCOMP:
         _must_fail("seccomp", lambda: socket.socket())
-    layers = {"bubblewrap": level in _BWRAP, "namespaces": level == 4, "rlimits": True,
+    layers = {"bubblewrap": level in _BWRAP, mounts.LAYER: read_only,
+              "namespaces": level == 4, "rlimits": True,
               f"landlock abi {landlock.abi()}": level in _LANDLOCK, "seccomp": level in _SECCOMP,
               "late filter": level == 3}
     if level == 3:
         seal(isolation)
         _must_fail("the late filter", lambda: os.stat("/"))
     os.write(1, json.dumps([name for name, there in layers.items() if there]).encode())
+
+
+def _may_remount() -> bool:
+    try:
+        mounts.make_read_only()
+    except OSError:
+        return False
+    return True
 
 
 def _must_fail(layer: str, attempt: Callable[[], object]) -> None:
@@ -225,6 +238,8 @@ def confine(isolation: Isolation, readable: Sequence[Path], *, cpu_s: int, memor
     _step("one thread", _assert_one_thread)
     _step("no_new_privs", lambda: libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _step("rlimits", lambda: _limit(cpu_s, memory_bytes))
+    if mounts.LAYER in isolation.layers:
+        _step(mounts.LAYER, mounts.make_read_only)
     if isolation.level == 4:
         _step("namespaces", lambda: libc.call("unshare", _NEW_NAMESPACES))
     if isolation.level in _LANDLOCK:
@@ -239,7 +254,8 @@ def confine(isolation: Isolation, readable: Sequence[Path], *, cpu_s: int, memor
 def seal(isolation: Isolation) -> None:
     """The late filter: from here on no system call that takes a path. Level 3 promises it once the method is loaded.
 
-    Levels 4 and 5 have no filters; nothing is done there. Raises SandboxError.
+    Levels 4 and 5 have no filters; nothing is done there. Code that ran before could have replaced this function: who
+    must be sure counts Seccomp_filters in /proc/<pid>/status from outside. Raises SandboxError.
     """
     if isolation.level in _SECCOMP:
         _step("the late filter", lambda: seccomp.install(seccomp.late_list(seccomp.machine())))

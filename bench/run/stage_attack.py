@@ -10,7 +10,7 @@ from bench.errors import Diverged
 from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.released import open_release, people_of
+from bench.run.released import clips_read, isolation_of, open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, hit, public_numbers, write_trials
 from bench.run.views import asset_tensors, load_tensors, save_tensors
@@ -60,4 +60,7 @@ def run_attack(job: Job) -> None:
         rows += [Trial("top1", names[item.person], videos[item.video], t, item.draw, int(job.config["seed"]),
                        hit(s, truth), truth=truth, predicted=int(s.argmax())) for t, s in enumerate(scores)]
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {"chance": 1 / len(people), "people": len(people)})
+    per_video = len(rows) // max(1, len(items))
+    write_json(job.out / "result.json", {"chance": 1 / len(people), "people": len(people), "classes": len(people),
+                                         "clips_read": clips_read(items, per_video),
+                                         "isolation": isolation_of(job.inputs["release"])})

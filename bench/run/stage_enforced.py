@@ -28,24 +28,12 @@ from bench.privacy.contract import Branch
 from bench.privacy.mechanism import Transcript, cell_sums, clip_rows, replay_scales, run_streams, unit_of
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.enforced import BLOCK, EncodeWorker, PublicWorker, branches_of, priced, short_claim
+from bench.run.enforced import BLOCK, CELLS, EncodeWorker, PublicWorker, all_branches, priced, short_claim
 from bench.run.sandbox import available
 from bench.run.stage_release import PARTS, Item, items_of, write_border, written
 from bench.run.stages import Job
 from bench.run.views import load_tensors, save_tensors
 from bench.types import CLIP_FRAMES, Video
-
-CELLS = "cells"  # branch of the trusted reader "pixels"
-
-
-def reader_branch(facts: Mapping[str, Any], canvas_px: int) -> tuple[Branch, dict[str, Fraction]]:
-    """The branch of `encode = "pixels"` and its Laplace scale, both from the claim."""
-    claim, _ = priced(facts)
-    assert claim.pixels is not None
-    b, side = claim.pixels.b, -(-canvas_px // claim.pixels.b)
-    scale = claim.pixels.scale or Fraction(claim.pixels.m * claim.pixels.levels) / claim.pixels.draw_epsilon
-    return Branch(CELLS, dim=side * side * 3, norm="box", clip=claim.pixels.levels * b * b,
-                  noise="discrete_laplace", epsilon=Fraction(1)), {CELLS: scale}
 
 
 def padded_clip(frames: np.ndarray, clip: int) -> np.ndarray:
@@ -55,11 +43,7 @@ def padded_clip(frames: np.ndarray, clip: int) -> np.ndarray:
 
 
 def _branches(job: Job, clips: Clips) -> tuple[tuple[Branch, ...], dict[str, Fraction]]:
-    facts = job.config["facts"]
-    if facts["encodes"] == "method":
-        return branches_of(facts), {}
-    branch, scale = reader_branch(facts, clips.info["canvas_px"])
-    return (branch,), scale
+    return all_branches(job.config["facts"], clips.info["canvas_px"])
 
 
 # ---- encode --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from bench.errors import Diverged, PluginError, Undefined
 from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.released import Released, batches, open_release, people_of
+from bench.run.released import Released, batches, clips_read, isolation_of, open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, public_numbers, write_trials
 from bench.run.views import asset_tensors
@@ -31,7 +31,8 @@ def run_metric(job: Job) -> None:
         evaluator = plugin(**{**registry.settings("metrics", spec), **job.config["budget"]})
         rows, result = _evaluate(job, evaluator, items, names, videos)
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", result)
+    write_json(job.out / "result.json", {**result, "clips_read": clips_read(items),
+                                         "isolation": isolation_of(job.inputs["release"])})
 
 
 def _pure(job: Job, metric: Metric, items: list[Released], names: dict[str, int],

@@ -5,12 +5,13 @@ A message is: 8-byte length, header (JSON), then the bytes of each array named i
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,16 +53,32 @@ def _write(fd: int, data: bytes | memoryview) -> None:
 def receive(fd: int, timeout_s: float | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read one message; arrays are read-only. Raises WireClosed or WireTimeout."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    (length,) = struct.unpack("<Q", _read(fd, 8, deadline))
+    return _message(lambda count: _read(fd, count, deadline))
+
+
+def parse(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The message at the start of these bytes. Raises WireClosed when it is cut short."""
+    stream = io.BytesIO(data)
+
+    def read(count: int) -> bytes:
+        part = stream.read(count)
+        if len(part) < count:
+            raise WireClosed("cut short")
+        return part
+    return _message(read)
+
+
+def _message(read: Callable[[int], bytes]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    (length,) = struct.unpack("<Q", read(8))
     if length > MAX_HEADER:
         raise WireClosed(f"a header of {length} bytes is no header")
-    header = json.loads(_read(fd, length, deadline))
+    header = json.loads(read(length))
     arrays = {}
     for name, dtype, shape in header.pop("arrays"):
         if dtype not in DTYPES or any(int(n) < 0 for n in shape):
             raise WireClosed(f"array {name!r} has dtype {dtype} and shape {shape}")
         count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        arrays[name] = np.frombuffer(_read(fd, count, deadline), dtype=dtype).reshape(shape)
+        arrays[name] = np.frombuffer(read(count), dtype=dtype).reshape(shape)
     return header, arrays
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from bench import registry, seeds
 from bench.privacy.claim_table import claim_to
 from bench.privacy.contract import PrivateMethod, full_claim
+from bench.privacy.simulate import simulator
 from bench.run import wire
 from bench.types import Context, Video
 
@@ -33,6 +34,7 @@ class Session:
     def __init__(self) -> None:
         self.method: Any = None  # a bench.Method, after `load`
         self.profile = "tiny"
+        self.isolation: Any = None  # a sandbox.Isolation in a locked-in worker
 
     def load(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         self.profile = header["profile"]
@@ -55,15 +57,21 @@ class Session:
 
     def state(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         self.method.load(arrays)
+        if self.isolation is not None and self.isolation.level == 3:
+            from bench.run.sandbox import seal
+
+            seal(self.isolation)
         return {"ok": True}, {}
 
     def fit(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         from bench.run.views import DevelopmentData, load_tensors
 
         seed = int(header["seed"])
+        private = isinstance(self.method, PrivateMethod)
         context = Context(rng=lambda *names: seeds.derive(seed, *names), profile=self.profile,
                           torch_seed=lambda *names: seeds.derive_torch(seed, *names),
-                          report=lambda text: print(text, file=sys.stderr, flush=True))
+                          report=lambda text: print(text, file=sys.stderr, flush=True),
+                          simulate=simulator(self.method, seeds.derive_torch(seed, "simulate")) if private else None)
         data = DevelopmentData(Path(header["development"]), type(self.method).needs)
         self.method.fit(data, {k: load_tensors(Path(v)) for k, v in header["assets"].items()}, context)
         return {"ok": True}, {k: np.asarray(v) for k, v in self.method.state().items()}
@@ -92,26 +100,29 @@ class Session:
         return {"ok": True}, {"frames": self.method.render(clips, header["public"], header["decoding"])}
 
 
-def _lock_in() -> None:
+def _lock_in() -> Any:
     """Isolation, when the harness asks for it in argv[2]: trusted packages first, then the lock, then the method."""
-    if len(sys.argv) > 2:
-        from bench.run.preload_method import preload
-        from bench.run.sandbox import Isolation, confine
+    if len(sys.argv) <= 2:
+        return None
+    from bench.run.preload_method import preload
+    from bench.run.sandbox import Isolation, confine
 
-        options = json.loads(sys.argv[2])
-        preload(options["preload"])
-        confine(Isolation.from_dict(options["isolation"]), [Path(p) for p in options["readable"]], cpu_s=CPU_S,
-                memory_bytes=MEMORY_BYTES)
+    options = json.loads(sys.argv[2])
+    preload(options["preload"])
+    isolation = Isolation.from_dict(options["isolation"])
+    confine(isolation, [Path(p) for p in options["readable"]], cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
+    return isolation
 
 
 def main() -> None:
     """Serve until the harness closes the pipe."""
     inward, outward = os.dup(0), os.dup(1)
-    _lock_in()
+    isolation = _lock_in()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a method that dies has said why
     session = Session()
+    session.isolation = isolation
     while True:
         try:
             header, arrays = wire.receive(inward)

@@ -6,10 +6,12 @@ and can only answer. A worker that raises, hangs, dies or answers with the wrong
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -25,15 +27,31 @@ from bench.types import Video
 START_S = 120.0
 CALL_S = 300.0
 FIT_S = 3600.0
+LOG_BYTES = 1 << 20
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", EXTRA)
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from bench.run.worker_main import main; main()"
 
 
-def worker_environment() -> dict[str, str]:
-    """A scrubbed environment: no variable of the caller's but those that Python and a plug-in path need."""
-    return {k: v for k, v in os.environ.items() if k in _KEPT} | {
+def worker_environment(readable: Sequence[Path] | None = None) -> dict[str, str]:
+    """A scrubbed environment: no variable of the caller's but those that Python and a plug-in path need.
+
+    readable: of a locked-in worker; it hears of no plug-in file that it could not read.
+    """
+    kept = {k: v for k, v in os.environ.items() if k in _KEPT}
+    if readable is not None and EXTRA in kept:
+        kept[EXTRA] = os.pathsep.join(p for p in kept[EXTRA].split(os.pathsep) if Path(p) in readable)
+    return kept | {
         "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0"}
+
+
+def _copy_log(fd: int) -> None:
+    """What a locked-in method prints, to our standard error: LOG_BYTES at most, the rest is read and dropped."""
+    left = LOG_BYTES
+    with contextlib.suppress(OSError):
+        while part := os.read(fd, 1 << 16):
+            os.write(2, part[:left])
+            left = max(0, left - len(part))
 
 
 class MethodWorker:
@@ -54,8 +72,12 @@ class MethodWorker:
             argv.append(json.dumps({"isolation": self.isolation.as_dict(), "preload": self.preload,
                                     "readable": [str(p) for p in self.readable]}))
             argv = launcher(self.isolation, argv, self.readable)
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
-                                        env=worker_environment(), close_fds=True)
+        locked = self.isolation is not None  # it may write no file, so that its log is a pipe read here
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", close_fds=True,
+                                        stderr=subprocess.PIPE if locked else None,
+                                        env=worker_environment(self.readable if locked else None))
+        if self.process.stderr is not None:
+            threading.Thread(target=_copy_log, args=(self.process.stderr.fileno(),), daemon=True).start()
         try:
             self.call({"op": "load", "name": self.spec.name, "variant": self.spec.variant, "profile": self.profile},
                       timeout_s=START_S)
@@ -69,10 +91,10 @@ class MethodWorker:
         if process is None:
             return
         process.kill()
-        for pipe in (process.stdin, process.stdout):
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()
-        process.wait()
 
     def call(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None,
              timeout_s: float | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -1,0 +1,68 @@
+"""`veilbench release`: a user's own video through one method, described line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench import registry
+from bench.errors import ConfigError
+from bench.registry import Spec
+from bench.run.cache import WorkFolder
+
+
+def release_video(method: str, source: Path, output: Path, lossless: bool, workdir: Path) -> Iterator[str]:
+    """Run a method on a user's own video and describe what came out."""
+    from bench import seeds
+    from bench.run.frame_release import release_file
+    from bench.run.views import load_tensors
+    from bench.run.workers import MethodWorker
+    from bench.types import Video
+
+    spec, seed = Spec.parse(method), seeds.fresh()
+    registry.locate("methods", spec.name)
+    with MethodWorker(spec, "tiny") as worker:
+        facts = worker.call({"op": "facts"})[0]
+        state = load_tensors(_fitted(WorkFolder(workdir), spec)) if facts["fits"] else {}
+        if facts["lane"] == "enforced":
+            yield from _with_claim(spec, facts, state, source, output, lossless)
+            return
+        if facts["fits"]:
+            worker.load_state(state)
+        report = release_file(
+            source, output, lambda frames, fps, names: worker.release(
+                Video(frames, float(fps)), seeds.derive_int(seed, "release-file", *names)).frames, lossless=lossless)
+    yield f"Wrote {output}: {report.frames} frames, {report.width} x {report.height}, {float(report.fps):.3f} fps."
+    yield f"A face was found in {report.seen} frames; {report.covered} more were covered from their neighbours."
+    for reason, count in sorted(report.greyed.items()):
+        yield f"{count} frames were greyed whole: {reason}."
+    if report.unchanged:
+        yield f"WARNING: {report.unchanged} frames left the method as they came; this method hides nothing."
+    yield f"Privacy card: {spec}, lane {facts['lane']}, epsilon = infinity: no formal guarantee. " \
+          "Sound and metadata were dropped; voice, body, place and text in the picture are not hidden."
+
+
+def _with_claim(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, Any], source: Path, output: Path,
+                lossless: bool) -> Iterator[str]:
+    """The crop video of an enforced method and its privacy card."""
+    from bench.account import lines, report
+    from bench.run.clip_release import release_clips
+
+    done = release_clips(spec, facts, state, source, output, lossless=lossless)
+    yield f"Wrote {output}: {done.frames} frames, {done.clips} clips of 16; the face crop alone, because nothing " \
+          "outside it would be covered by the claim."
+    if done.centre_boxes:
+        yield f"No face was found in {done.centre_boxes} of {done.clips} clips: the centre of the picture was used."
+    yield f"Noise of the operating system, drawn by the harness; isolation {done.isolation.text}"
+    yield ""
+    yield from lines(report(done.claim, str(spec)))
+
+
+def _fitted(work: WorkFolder, spec: Spec) -> Path:
+    found = [r for r in work.finished("fit") if (r["identity"]["config"]["method"],
+                                                 r["identity"]["config"]["variant"]) == (spec.name, spec.variant)]
+    if not found:
+        raise ConfigError(f"{spec} is not fitted in {work.root}.", "It learns from development people first.",
+                          f"Run a suite with --method {spec}, then release with the same --workdir.")
+    return max(found, key=lambda r: r["finished"])["folder"] / "state.safetensors"

@@ -1,0 +1,66 @@
+"""Planning an audit, and what finished audits say about the methods of a work folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from bench.errors import ConfigError
+from bench.privacy.checks import count
+from bench.registry import Spec
+from bench.run.cache import WorkFolder
+from bench.run.enforced import priced
+from bench.run.plan import ENFORCED_FACTS, Builder
+from bench.run.stages import Stage
+from bench.run.suite import Suite
+
+RELEASES = 10_000  # in all, where --releases is not given; under four minutes on two slow cores with the data
+OF_PIXELS = 4_000  # the same for a trusted reader: thousands of exact discrete draws each
+FEWEST, MOST = 40, 1_000_000
+
+
+def audit_stage(method: Spec, facts: dict[str, Any], suite: Suite, root: Path | None,
+                releases: int | None = None) -> Stage:
+    """The stage that audits one method; clips and fit before it. Raises ConfigError where there is nothing to audit."""
+    _check_claim(method, facts)
+    if releases is None:
+        releases = RELEASES if facts["encodes"] == "method" else OF_PIXELS
+    count("--releases", releases, FEWEST, MOST)
+    base, inputs = Builder(suite, root).fitted(method, facts)
+    config = {**base, "facts": {k: facts[k] for k in ENFORCED_FACTS}, "releases": releases}
+    return Stage("audit", f"audit {method}", config, inputs, (("methods", method.name),))
+
+
+def _check_claim(method: Spec, facts: dict[str, Any]) -> None:
+    if facts["lane"] == "declared":
+        raise ConfigError(f"The claim of {method} is declared, not enforced.",
+                          "Its noise is not drawn by the harness, so that an audit of the harness says nothing of it.",
+                          f"`veilbench account {method}` says what the declared events cost.")
+    if facts["lane"] != "enforced":
+        raise ConfigError(f"There is nothing to audit: {method} makes no formal claim.",
+                          "An audit tests whether a promised epsilon holds, and here epsilon is infinite.",
+                          f"Attack it instead: `veilbench run demo --method {method}`.")
+    claim, cost = priced(facts)
+    if not math.isfinite(cost.epsilon):
+        raise ConfigError(f"There is nothing to audit: the claim of {method} has infinite epsilon.",
+                          cost.assumptions[0] if cost.assumptions else "", "Give every branch its noise.")
+    if claim.unit == "event":
+        raise ConfigError(f"The claim of {method} is about events in a stream; these cannot be audited yet.",
+                          "An audit exchanges one clip, and an event touches chunks of a longer stream.", "")
+
+
+def refuted_methods(work: WorkFolder) -> dict[str, dict[str, Any]]:
+    """{method spec: {refuted, bound, claim, n}} of the newest finished audit of each method.
+
+    bound: lower bound on epsilon, claim: the epsilon claimed, n: releases. The audit of an older source of the method
+    counts until there is a newer one; what is shown must say so, or audit again.
+    """
+    newest: dict[str, dict[str, Any]] = {}
+    for record in sorted(work.finished("audit"), key=lambda r: r["finished"]):
+        found = json.loads((record["folder"] / "audit.json").read_text(encoding="utf-8"))
+        newest[str(Spec(found["method"], found["variant"]))] = {
+            "refuted": found["refuted"], "bound": found["bound"], "claim": found["claim"]["epsilon"],
+            "n": found["n"]}
+    return newest

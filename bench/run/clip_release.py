@@ -1,0 +1,83 @@
+"""A user's own video through an enforced method: the crop video, with noise of the operating system.
+
+A method with a claim writes the face crop on its canvas, 25 frames a second, and no frame with the surroundings: what
+stays untouched around a face is not covered by any noise. The seed of nothing is kept; nobody can draw this noise again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import registry
+from bench.errors import DataError
+from bench.privacy.accounting import Price, price
+from bench.privacy.bits import OsBits
+from bench.privacy.claims import FullClaim
+from bench.privacy.contract import Branch
+from bench.privacy.mechanism import cell_sums, clip_rows, run_streams
+from bench.registry import Spec
+from bench.run.enforced import CELLS, EncodeWorker, PublicWorker, all_branches, priced
+from bench.run.sandbox import Isolation, available
+from bench.run.stage_enforced import padded_clip
+from bench.types import CLIP_FRAMES, Source
+from bench.video import Writer, probe
+
+CANVAS_PX = 64
+
+
+@dataclass(frozen=True)
+class ClipReleaseReport:
+    """What came out: frames on the canvas, clips, clips without a face, the claim over all clips and its price."""
+
+    frames: int
+    clips: int
+    centre_boxes: int
+    claim: FullClaim
+    cost: Price
+    isolation: Isolation
+
+
+def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.ndarray], source: Path, output: Path, *,
+                  lossless: bool = False) -> ClipReleaseReport:
+    """Write the crop video of `source`. Raises DataError for a file that is no whole video; no output is left then."""
+    info = probe(source)
+    if info.truncated:
+        raise DataError(f"{source} is cut short: its header announces more than the file holds.", "",
+                        "Copy or convert the file again.")
+    made = registry.get("datasets", "videofolder")().load(Source(source.stem, "", "", path=source), CANVAS_PX)
+    count = -(-len(made.frames) // CLIP_FRAMES)
+    atoms = [padded_clip(made.frames, k) for k in range(count)]
+    branches, fixed = all_branches(facts, CANVAS_PX)
+    isolation = available()
+    values = _encoded(spec, facts, state, atoms, branches, isolation)
+    with PublicWorker(spec, "tiny", isolation) as worker:
+        worker.load_state(state)
+        public = {"canvas_px": CANVAS_PX, "profile": "tiny"}
+        planner = (lambda t, past, memory: worker.plan(t, past, memory, public)) if facts["plans"] else None
+        released = run_streams(values, branches, planner, OsBits(), fixed_scale=fixed).released
+        frames = worker.render([{n: v[k] for n, v in released.items()} for k in range(count)],
+                               {**public, "fps": made.fps, "frames": len(made.frames)}, "assembled")
+    with Writer(output, Fraction(made.fps).limit_denominator(1000), lossless=lossless) as writer:
+        for frame in frames:
+            writer.write(frame)
+    claim = replace(priced(facts)[0], clips=count, horizon="")
+    return ClipReleaseReport(len(frames), count, made.centre_boxes, claim, price(claim), isolation)
+
+
+def _encoded(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.ndarray], atoms: list[np.ndarray],
+             branches: tuple[Branch, ...], isolation: Isolation) -> dict[str, np.ndarray]:
+    """Clipped whole steps {branch: (clips, 16, dim)}; the encode process has ended when this returns."""
+    if facts["encodes"] == "pixels":
+        block = priced(facts)[0].pixels.b  # type: ignore[union-attr]
+        raw: list[Mapping[str, np.ndarray] | None] = [{CELLS: cell_sums(atom, block)} for atom in atoms]
+    else:
+        with EncodeWorker(spec, state, isolation) as worker:
+            raw = [worker.encode(atom) for atom in atoms]
+    return {b.name: np.stack([clip_rows(None if r is None else r.get(b.name), b, CLIP_FRAMES)[0] for r in raw])
+            for b in branches}
