@@ -81,8 +81,8 @@ def _detectable(found: Mapping[str, Any]) -> str:
         return f"a true epsilon of {found['detectable']:.3g} or more would be refuted by 9 in 10 such audits"
     share = found["allowed_right"]  # of right guesses; all of them must be right more often than by luck
     needed = 2 * len(found["pairs"]) * math.log(found["beta_pair"]) / math.log(share) if share < 1 else math.inf
-    return "nothing by guessing: so few guesses cannot contradict such a claim, even if all are right" + (
-        f" (it takes --releases {math.ceil(needed / 1000) * 1000})" if needed < MOST else "")
+    return "nothing by guessing: even if all guesses are right, that may be luck under such a claim" + (
+        f"\n            (--releases {math.ceil(needed / 1000) * 1000} could refute it)" if needed < MOST else "")
 
 
 def _noise(row: Mapping[str, Any]) -> str:

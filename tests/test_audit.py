@@ -310,6 +310,16 @@ def test_the_stage_audits_pixels_on_neighbours_of_the_claim(audited, monkeypatch
     assert audited("dp_pix", 60)["refuted"]
 
 
+def test_a_pixels_claim_that_its_branches_do_not_back_is_refuted(facts, audited, monkeypatch):
+    """A method that encodes by itself, with noise far too small for the m pixels that it claims."""
+    quiet = {**facts["careful"]["branches"][0], "floor": 0.02}
+    claim = {**facts["dp_pix"]["full_claim"]["claim"], "scale": "1000000"}  # epsilon 0.2
+    monkeypatch.setitem(facts, "careful", {**facts["careful"], "branches": [quiet], "plans": False,
+                                           "full_claim": {"claim": claim}})
+    found = audited("careful", 400)
+    assert found["refuted"] and [p["pair"] for p in found["pairs"]] == ["pixels", "grey_pixels"]
+
+
 def test_an_audit_is_the_same_again(audited):
     assert audited("dp_pix", 80) == audited("dp_pix", 80)
 

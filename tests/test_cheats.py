@@ -9,7 +9,9 @@ no test can close: how long encoding takes in all, caches of the processor and o
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -25,7 +27,6 @@ from bench.seeds import derive
 NOBODY, LEVELS, COUNT, LEAK = 65534, (0, 1, 2, 3, 4, 5), 24, 22
 BITS = derive(11, "cheats").permutation([0, 1] * (COUNT // 2)).tolist()  # as many of each
 BETWEEN_UNITS = {"pipe", "file offset"}  # hand a bit to the next unit only
-READING = [n for n in NAMES if n not in CHANNELS]  # guess from what is released
 # Some kernels and containers close these for everybody, and one who is not root may not look into another process.
 HOST_MAY_CLOSE = {"keyring", "shared memory", "harness memory", "/dev/shm", "abstract socket", "tcp"}
 BOOT = "import sys; sys.path[:0] = sys.argv[1:3]; import cheat_driver; cheat_driver.main()"
@@ -34,18 +35,21 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 
 @pytest.fixture(scope="module")
-def outcome():
+def outcome(tmp_path_factory):
     """outcome(uid): {level: what the driver found there}, for the levels that this machine has."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
     @cache
     def run(uid: int) -> dict[int, dict] | str:
         if uid and (why := unusable(uid)):
             return why
-        order = {"levels": LEVELS, "bits": BITS, "source": str(PLUGINS / "cheats.py"), "seed": 5}
-        argv = [sys.executable, "-I", "-c", BOOT, str(ROOT), str(ROOT / "tests"), json.dumps(order)]
-        done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=240, env=_trial_environment(),
-                              **as_user(uid))
-        assert done.returncode == 0, done.stderr[-3000:]
-        return {int(k): v for k, v in json.loads(done.stdout).items() if isinstance(v, dict)}
+        path = base / f"cheats-{uid}.json"
+        with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:  # once for all test processes
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.is_file():
+                path.write_text(drive(uid), encoding="utf-8")
+        return {int(k): v for k, v in json.loads(path.read_text("utf-8")).items() if isinstance(v, dict)}
 
     def found(uid: int) -> dict[int, dict]:
         answer = run(uid)
@@ -55,14 +59,22 @@ def outcome():
     return found
 
 
+def drive(uid: int) -> str:
+    """What the driver prints for this user."""
+    order = {"levels": LEVELS, "bits": BITS, "source": str(PLUGINS / "cheats.py"), "seed": 5}
+    argv = [sys.executable, "-I", "-c", BOOT, str(ROOT), str(ROOT / "tests"), json.dumps(order)]
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=240, env=_trial_environment(),
+                          **as_user(uid))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def as_user(uid: int) -> dict:
     return {"user": uid, "group": uid, "extra_groups": []} if uid else {}
 
 
 def unusable(uid: int) -> str:
     """Why another user cannot run the driver here, ""."""
-    import os
-
     if os.getuid():
         return "only root can become another user"
     try:
@@ -113,11 +125,12 @@ def test_noise_hides_a_clipped_row_even_without_rules(outcome):
 # ---- under the rules -----------------------------------------------------------------------------------------------
 
 @USERS
-def test_this_machine_has_a_green_level_and_one_that_is_not(outcome, uid):
+def test_which_levels_are_green(outcome, uid):
     levels = outcome(uid)
-    assert any(levels[k]["green"] for k in levels if k) and not levels[5]["green"]
     assert all(found["green"] == (level <= 3) for level, found in levels.items() if level)
-    assert 2 * sum(comb(COUNT, k) for k in range(LEAK, COUNT + 1)) / 2**COUNT < 4e-5
+    assert 2 * sum(comb(COUNT, k) for k in range(LEAK, COUNT + 1)) / 2**COUNT < 4e-5, "the chance of a false alarm"
+    if not any(levels[k]["green"] for k in levels if k):
+        pytest.skip("this machine has no green level: nothing that it releases is called private")
 
 
 @USERS

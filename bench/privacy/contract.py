@@ -153,6 +153,7 @@ def full_claim(method: PrivateMethod) -> FullClaim:
                           "A claim names unit, adjacency and delta.",
                           "Set terms = FullClaim(unit=\"clip\", ...).")
     if terms.unit in ("pixels", "event", "label"):
+        _check_terms(method, terms)
         return terms
     if terms.frames != CLIP_FRAMES or terms.clips != 1:
         raise PluginError(f"The terms speak of {terms.clips} clip(s) of {terms.frames} frames.",
@@ -162,3 +163,23 @@ def full_claim(method: PrivateMethod) -> FullClaim:
     if len(set(names)) != len(names):
         raise PluginError("Two branches have the same name.", "", "Rename one.")
     return replace(terms, branches=tuple(b.as_claim(CLIP_FRAMES) for b in method.branches))
+
+
+def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
+    """A claim that is priced from its own terms must be what the harness will execute, or it is refused."""
+    if terms.unit == "pixels":
+        if method.encode != "pixels":
+            raise PluginError("A pixels claim goes with encode = \"pixels\".",
+                              "Only the harness's own reader sums cells and draws the noise that the claim is priced by.",
+                              "Set encode = \"pixels\", or claim a clip.")
+        return
+    if terms.unit == "label" and terms.label is not None and len(method.branches) == 1:
+        branch, said = method.branches[0], terms.label
+        if branch.noise == "randomized_response" and \
+                (int(branch.clip), branch.epsilon, CLIP_FRAMES) == (said.classes, said.epsilon, said.labels):
+            return
+        raise PluginError(f"The label claim speaks of {said.labels} labels of {said.classes} classes; the branch "
+                          f"{branch.name!r} releases {CLIP_FRAMES} rows a clip.", "Every row spends.",
+                          f"Use LabelClaim(labels={CLIP_FRAMES}) with the branch's classes and epsilon.")
+    raise PluginError(f"Claims of unit {terms.unit!r} are not executed for methods that encode clips.",
+                      "Nothing would hold the method to its terms.", "Claim a clip.")

@@ -111,14 +111,22 @@ def pairs_of(job: Job, clips: Clips, branches: tuple[Branch, ...], claim: FullCl
     one, other = _atoms(clips, _rng(job, "pairs"))
     grey = np.full_like(one, GREY)
     if claim.pixels is not None:
-        return [Pair(name, *({CELLS: clip_rows(cell_sums(_flipped(frames, claim, value), claim.pixels.b),
-                                               branches[0], CLIP_FRAMES)[0]} for value in (0, claim.pixels.levels)))
-                for name, frames in (("pixels", one), ("grey_pixels", grey))]
-    with EncodeWorker(Spec(job.config["method"], job.config["variant"]), _state(job), available()) as worker:
-        raw = [worker.encode(atom) or {} for atom in (one, other, grey)]
-    person, another, blank = (_clipped(rows, branches) for rows in raw)
-    ends = [_clipped({k.name: canary(person[k.name], k, sign) for k in branches}, branches) for sign in (-1, 1)]
-    return [Pair("people", person, another), Pair("grey", person, blank), Pair("canary", *ends)]
+        ends = [_flipped(frames, claim, value) for frames in (one, grey) for value in (0, claim.pixels.levels)]
+        black, white, grey_black, grey_white = _encoded(job, ends, branches, claim)
+        return [Pair("pixels", black, white), Pair("grey_pixels", grey_black, grey_white)]
+    person, another, blank = _encoded(job, [one, other, grey], branches, claim)
+    low, high = (_clipped({k.name: canary(person[k.name], k, sign) for k in branches}, branches) for sign in (-1, 1))
+    return [Pair("people", person, another), Pair("grey", person, blank), Pair("canary", low, high)]
+
+
+def _encoded(job: Job, atoms: list[np.ndarray], branches: tuple[Branch, ...],
+             claim: FullClaim) -> list[dict[str, np.ndarray]]:
+    """Clipped whole steps of each clip, read as in a release: by the method, locked in, or by the trusted reader."""
+    if job.config["facts"]["encodes"] == "method":
+        with EncodeWorker(Spec(job.config["method"], job.config["variant"]), _state(job), available()) as worker:
+            return [_clipped(worker.encode(atom) or {}, branches) for atom in atoms]
+    assert claim.pixels is not None
+    return [_clipped({CELLS: cell_sums(atom, claim.pixels.b)}, branches) for atom in atoms]
 
 
 def _clipped(rows: Mapping[str, Any], branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:
