@@ -132,7 +132,8 @@ class PrivateMethod(Method):
              public: Mapping[str, Any]) -> Plan:
         """Scales of step t for B streams at once. `past`: released rows (B, dim) of step t - 1, empty at t = 0.
 
-        Reads released values and public facts only. The default keeps every scale at its floor.
+        Reads released values and public facts only. The default keeps every scale at its floor. Under `ctx.simulate`
+        the same function gets torch tensors and may return them, so that gradients reach a learned scale.
         """
         return Plan()
 
@@ -170,7 +171,7 @@ def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
     if terms.unit == "pixels":
         if method.encode != "pixels":
             raise PluginError("A pixels claim goes with encode = \"pixels\".",
-                              "Only the harness's own reader sums cells and draws the noise that the claim is priced by.",
+                              "Only the harness's own reader draws the noise that it is priced by.",
                               "Set encode = \"pixels\", or claim a clip.")
         return
     if terms.unit == "label" and terms.label is not None and len(method.branches) == 1:
