@@ -89,8 +89,8 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
         name = method_name(info)
         text = env.get_template("method.html.j2").render(
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
-            card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name), **shared,
-            siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]])
+            card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name),
+            siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]], **shared)
         _write(new / pages[name], text)
     _write(new / "data" / "cells.json",
            json.dumps([public(cell) for cell in bundle.cells], indent=1, allow_nan=False))

@@ -69,7 +69,8 @@ def test_what_a_release_says_of_itself(work, method):
     assert facts["lane"] == "enforced" and facts["benchmark_only"] and facts["noise"] == "seeded" and facts["replayed"]
     assert facts["isolation"] == json.loads(json.dumps(available().as_dict()))
     assert facts["price"]["epsilon"] == pytest.approx(8, rel=1e-6)
-    assert facts["transcript"] == hashlib.sha256((folder / "release" / "transcript.safetensors").read_bytes()).hexdigest()
+    values = (folder / "release" / "transcript.safetensors").read_bytes()
+    assert facts["transcript"] == hashlib.sha256(values).hexdigest()
     words = (folder / "release" / "release.json").read_text().lower()
     assert not any(word in words for word in ("seed\"", "failed", "seconds", "person", "residual"))
     media = sorted(p.name for p in (folder / "release" / "media").iterdir())

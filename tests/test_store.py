@@ -218,7 +218,7 @@ def test_a_changed_export_is_refused(exported, cli, tmp_path, spoil):
     elif spoil == "manifest":
         (exported / "manifest.json").unlink()
     else:
-        write_json(exported / "manifest.json", {**manifest, "schema": 2})
+        write_json(exported / "manifest.json", {**manifest, "schema": manifest["schema"] + 1})
     answer = cli("db", "import", exported, "--workdir", tmp_path / "other")
     assert answer.code == 2 and "export" in answer.err and not (tmp_path / "other" / "veilbench.duckdb").exists()
     with pytest.raises(DataError):

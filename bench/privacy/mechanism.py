@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.errors import PluginError
+from bench.errors import PluginError, nearest
 from bench.privacy.bits import Bits
 from bench.privacy.checks import exact
 from bench.privacy.contract import Branch, Plan
@@ -193,6 +193,10 @@ def _floored(scale: Any, branch: Branch, b: int) -> tuple[np.ndarray, int]:
 def _admit(plan: Plan, branches: Sequence[Branch], filters: Sequence[Filter] | None, b: int,
            out: Transcript) -> dict[str, list[Fraction]]:
     """Spends per branch after the filters; a stream whose whole step is refused spends nothing."""
+    unknown = (set(plan.scale) | set(plan.spend)) - {k.name for k in branches}
+    if unknown:
+        raise PluginError(f"plan speaks of the branch {sorted(unknown)[0]!r}, which the method does not declare.",
+                          "", nearest(sorted(unknown)[0], [k.name for k in branches]))
     names = [k.name for k in branches if k.noise == "discrete_laplace" and k.epsilon is None and k.name in plan.spend]
     if not names:
         return {}

@@ -1,7 +1,7 @@
 """A user's own video through an enforced method: the crop video, with noise of the operating system.
 
 A method with a claim writes the face crop on its canvas, 25 frames a second, and no frame with the surroundings: what
-stays untouched around a face is not covered by any noise. The seed of nothing is kept; nobody can draw this noise again.
+stays untouched around a face is not covered by any noise. No seed exists; nobody can draw this noise again.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ class MethodWorker:
         self.spec, self.profile, self.call_s, self.isolation = spec, profile, call_s, isolation
         self.readable, self.preload = list(readable), list(preload)
         self.process: subprocess.Popen[bytes] | None = None
+        self.log: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         argv = [sys.executable, "-I", "-c", _BOOT, str(ROOT)]
@@ -77,7 +78,8 @@ class MethodWorker:
                                         stderr=subprocess.PIPE if locked else None,
                                         env=worker_environment(self.readable if locked else None))
         if self.process.stderr is not None:
-            threading.Thread(target=_copy_log, args=(self.process.stderr.fileno(),), daemon=True).start()
+            self.log = threading.Thread(target=_copy_log, args=(self.process.stderr.fileno(),), daemon=True)
+            self.log.start()
         try:
             self.call({"op": "load", "name": self.spec.name, "variant": self.spec.variant, "profile": self.profile},
                       timeout_s=START_S)
@@ -92,6 +94,8 @@ class MethodWorker:
             return
         process.kill()
         process.wait()
+        if self.log is not None:
+            self.log.join(5.0)  # it ends with the process; a closed number could be another pipe's next
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()
@@ -108,7 +112,8 @@ class MethodWorker:
             self.process.kill()
             raise PluginError(f"The method {self.spec} did not answer '{header['op']}' within {timeout_s:.0f} s.",
                               "It hangs or is too slow; its process was ended.", "Run it alone on one video.") from None
-        except (wire.WireClosed, ValueError, KeyError) as error:
+        except Exception as error:  # whatever a method may write on the wire
+            self.process.kill()
             code = self.process.wait()
             raise PluginError(f"The process of the method {self.spec} ended during '{header['op']}' "
                               f"({'signal ' + str(-code) if code < 0 else f'exit code {code}'}).",
