@@ -54,14 +54,16 @@ def blurred(frames: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def identity(test: Clips, seed: int) -> dict[str, float]:
-    """Frame top-1 of a resnet18 trained on takes 1 and 2 of test people, asked about takes 3 and 4."""
+    """Frame top-1 of the identity asset trained on takes 1 and 2 of test people, asked about takes 3 and 4."""
     spread = equally(FRAMES, 0, FRAMES, 8)
     half = test.take <= 2
     train, probe = (torch.from_numpy(test.frames[m][:, spread].reshape(-1, PX, PX, 3)) for m in (half, ~half))
     target = torch.from_numpy(np.repeat(test.person[half], 8))
     torch.manual_seed(derive_torch(seed, "evidence", "identity"))
-    model = image.frame_classifier("resnet18", len(set(test.person.tolist())))
-    recipe = Recipe(epochs=10, prepare=image.as_input, augment=image.jitter)
+    model = image.frame_classifier("resnet10t", len(set(test.person.tolist())))
+    start = load_tensors(weights.verified("identity_eval"))
+    load_matching(model, {k: torch.from_numpy(v) for k, v in start.items()})
+    recipe = Recipe(epochs=6, prepare=image.as_input, augment=image.jitter)
     train_classifier(model, lambda epoch: (train, target), recipe, derive_torch(seed, "evidence", "order"))
     hit = predict(model, probe, recipe).argmax(1).numpy() == np.repeat(test.person[~half], 8)
     return {"frame": float(hit.mean()), "n": len(hit)}
