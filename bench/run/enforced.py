@@ -29,7 +29,7 @@ from bench.registry import Spec
 from bench.run import wire
 from bench.run.preload_method import modules_behind
 from bench.run.sandbox import Isolation, default_readable, launcher
-from bench.run.workers import MethodWorker, worker_environment
+from bench.run.workers import START_S, MethodWorker, worker_environment
 
 ENCODE_S = 120.0
 ANSWER_BYTES = 2**30  # of one atom; more is read and dropped
@@ -114,7 +114,7 @@ class EncodeWorker:
             os.close(theirs)
         try:
             self._send({}, self.state)
-            self._control(120.0)
+            self._control(START_S)
         except BaseException:
             self.__exit__()
             raise
@@ -131,8 +131,8 @@ class EncodeWorker:
     def _send(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         assert self.process.stdin
         try:
-            wire.send(self.process.stdin.fileno(), header, arrays)
-        except wire.WireClosed as error:
+            wire.send(self.process.stdin.fileno(), header, arrays, self.call_s + START_S)
+        except (wire.WireClosed, wire.WireTimeout) as error:
             raise self._gone(error) from None
 
     def _control(self, seconds: float) -> None:

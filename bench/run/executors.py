@@ -15,6 +15,7 @@ import resource
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -201,8 +202,10 @@ def _child(payload: str, root: str, pipe: Connection) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    made = work.root / "tmp" / f"{stage['kind']}-{stage['digest'][:20]}-{os.getpid()}"
+    made = work.root / "tmp" / "none"
     try:
+        made = Path(tempfile.mkdtemp(prefix=f"{stage['kind']}-", dir=work.root / "tmp"))  # a name nobody can guess
+        made.chmod(0o755)
         _run_stage(work, stage, made, pipe)
         answer: dict[str, Any] = {"ok": True}
     except BaseException as error:
@@ -231,7 +234,6 @@ def _run_stage(work: WorkFolder, stage: Mapping[str, Any], made: Path, pipe: Con
 
     cv2.setNumThreads(1)
     _check_plugins(stage["identity"]["plugins"])
-    made.mkdir(parents=True)
     began = time.time()
     function(stage["kind"])(Job(stage["config"], {k: Path(v) for k, v in stage["inputs"].items()}, made, report))
     peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import select
 import struct
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 MAX_HEADER = 16 * 2**20
+MAX_ARRAYS = 4 * 2**30  # bytes of one message
 DTYPES = ("uint8", "bool", "int32", "int64", "float16", "float32", "float64")
 
 
@@ -28,26 +30,37 @@ class WireTimeout(Exception):
     """The other side did not answer before the deadline."""
 
 
-def send(fd: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
-    """Write one message. Raises WireClosed when nobody reads."""
+def send(fd: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None,
+         timeout_s: float | None = None) -> None:
+    """Write one message. Raises WireClosed when the other side is gone, WireTimeout when it does not read."""
     parts = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     for name, array in parts.items():
         if array.dtype.name not in DTYPES:
             raise TypeError(f"array {name!r} has dtype {array.dtype}, which does not travel; use one of {DTYPES}")
     shapes = [[name, array.dtype.name, list(array.shape)] for name, array in parts.items()]
     text = json.dumps({**header, "arrays": shapes}).encode()
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    if deadline is not None:
+        os.set_blocking(fd, False)
     try:
-        _write(fd, struct.pack("<Q", len(text)) + text)
+        _write(fd, struct.pack("<Q", len(text)) + text, deadline)
         for array in parts.values():
-            _write(fd, array.reshape(-1).view(np.uint8).data if array.size else b"")
+            _write(fd, array.reshape(-1).view(np.uint8).data if array.size else b"", deadline)
     except BrokenPipeError as error:
         raise WireClosed from error
 
 
-def _write(fd: int, data: bytes | memoryview) -> None:
+def _write(fd: int, data: bytes | memoryview, deadline: float | None) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view[:1 << 20]):]
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([], [fd], [], left)[1]:
+                raise WireTimeout
+        try:
+            view = view[os.write(fd, view[:1 << 20]):]
+        except BlockingIOError:  # the pipe filled up since
+            continue
 
 
 def receive(fd: int, timeout_s: float | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -73,11 +86,14 @@ def _message(read: Callable[[int], bytes]) -> tuple[dict[str, Any], dict[str, np
     if length > MAX_HEADER:
         raise WireClosed(f"a header of {length} bytes is no header")
     header = json.loads(read(length))
-    arrays = {}
+    arrays, left = {}, MAX_ARRAYS
     for name, dtype, shape in header.pop("arrays"):
         if dtype not in DTYPES or any(int(n) < 0 for n in shape):
             raise WireClosed(f"array {name!r} has dtype {dtype} and shape {shape}")
-        count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        count = math.prod(int(n) for n in shape) * np.dtype(dtype).itemsize
+        left -= count
+        if left < 0:
+            raise WireClosed(f"a message of more than {MAX_ARRAYS} bytes")
         arrays[name] = np.frombuffer(read(count), dtype=dtype).reshape(shape)
     return header, arrays
 

@@ -106,7 +106,7 @@ class MethodWorker:
         timeout_s = timeout_s or self.call_s
         assert self.process and self.process.stdin and self.process.stdout
         try:
-            wire.send(self.process.stdin.fileno(), header, arrays)
+            wire.send(self.process.stdin.fileno(), header, arrays, timeout_s)
             answer, results = wire.receive(self.process.stdout.fileno(), timeout_s)
         except wire.WireTimeout:
             self.process.kill()
