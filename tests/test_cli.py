@@ -123,6 +123,8 @@ def test_display_json_is_one_object_a_line(copied, cli):
 def test_seeds_of_the_command_line_reach_the_plan(road, copied, cli):
     lines = cli("run", SUITE, "--seeds", "42,43", "--attack", "plr", "--workdir", copied, "--dry-run").out.splitlines()
     assert lines.count("done  train plr on original") == 1 and lines.count("todo  train plr on original") == 1
+    lines = cli("run", SUITE, "--seeds", "43", "--attack", "plr", "--workdir", copied, "--dry-run").out.splitlines()
+    assert "done  release original" in lines and "todo  train plr on original" in lines  # attackers' seeds alone
 
 
 def test_a_dataset_is_prepared_and_checked(cli, tmp_path):

@@ -96,7 +96,7 @@ class Builder:
     """Builds the stages of one suite; equal stages are the same by digest."""
 
     def __init__(self, suite: Suite, root: Path | None):
-        self.suite, self.seed = suite, suite.seeds[0]
+        self.suite, self.seed = suite, suite.data_seed  # attacker seeds never change a release
         self.clips = self._clips(suite.dataset, root)
         public = registry.get("datasets", suite.dataset).public
         self.public = self._clips(public, None)
