@@ -18,7 +18,7 @@ class LatentLLR(Compare):
     threat = ThreatModel(
         knows="the un-noised values of the true clip and of one same-label clip of every other test person",
         reads="transcript", trained_on="nothing", decoding="isolated")
-    columns = (Column(id="top1", unit="rate", better="lower", low=0, high=1, role="descriptive",
+    columns = (Column(id="top1", unit="rate", better="none", low=0, high=1, role="descriptive",
                       title="Identified from the noisy values (worst case)", source="ours"),)
 
     def score(self, released, candidates, noise):

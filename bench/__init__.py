@@ -29,8 +29,8 @@ from bench.types import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "Anonymizer", "Attack", "Branch", "CLIP_FRAMES", "Claim", "Column", "Compare", "ConfigError", "Context",
-    "DataError", "Dataset", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Method", "Metric",
-    "NO_CLAIM", "Noise", "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Sample", "Source",
+    "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Branch", "Claim", "Column", "Compare", "ConfigError",
+    "Context", "DataError", "Dataset", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Method",
+    "Metric", "Noise", "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Sample", "Source",
     "ThreatModel", "UserError", "Video", "attack", "dataset", "method", "metric",
 ]

@@ -15,9 +15,11 @@ from bench.nets.image import frame_classifier
 from bench.nets.training import use_threads
 from bench.nets.video import SIZES, x3d
 from bench.registry import Spec
+from bench.run.enforced import PublicWorker, all_branches, priced
+from bench.run.sandbox import available
 from bench.run.trials import hit
-from bench.run.workers import MethodWorker
-from bench.types import LABELS, LANES, Evaluator, Identify, Metric
+from bench.run.workers import MethodWorker, method_facts
+from bench.types import LABELS, LANES, Compare, Evaluator, Identify, Metric
 
 METHODS, ATTACKS, METRICS = (registry.names(kind) for kind in ("methods", "attacks", "metrics"))
 KINDS = [("attacks", n) for n in ATTACKS] + [("metrics", n) for n in METRICS]
@@ -76,8 +78,9 @@ def test_a_method_keeps_the_contract_in_its_worker(spec):
     given = moving()
     before = given.frames.copy()
     with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
-        if worker.call({"op": "facts"})[0]["fits"]:
-            pytest.skip("tested with its fit")
+        facts = worker.call({"op": "facts"})[0]
+        if facts["fits"] or facts["lane"] == "enforced":
+            pytest.skip("tested with its fit, or below with its claim")
         first, again, other = (worker.release(given, seed) for seed in (5, 5, 6))
     with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
         elsewhere = worker.release(given, 5)
@@ -87,6 +90,25 @@ def test_a_method_keeps_the_contract_in_its_worker(spec):
     np.testing.assert_array_equal(given.frames, before)
     hides = registry.get("methods", Spec.parse(spec).name).control != "positive"
     assert (first.frames != before).any() == hides
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if registry.get("methods", n).lane == "enforced"])
+def test_a_method_with_a_claim_prices_and_renders(name):
+    """Its claim has a finite price; what it renders from any released values is video, the same in two processes."""
+    facts = method_facts(Spec(name))
+    claim, cost = priced(facts)
+    assert 0 < cost.epsilon < np.inf and claim.unit != "none" and facts["doc"]
+    if facts["fits"]:
+        return  # rendering needs its state: tests/test_enforced.py
+    branches, _ = all_branches(facts, 64)
+    rng = np.random.default_rng(1)
+    clips = [{b.name: rng.normal(0, 3 * b.clip, (16, b.dim)) for b in branches} for _ in range(2)]
+    public = {"fps": 25.0, "canvas_px": 64, "frames": 27, "profile": "tiny"}
+    seen = []
+    for _ in range(2):
+        with PublicWorker(Spec(name), "tiny", available()) as worker:
+            seen.append(worker.render(clips, public, "assembled"))
+    assert seen[0].shape == (27, 64, 64, 3) and seen[0].tobytes() == seen[1].tobytes()
 
 
 UNITS = ("rate", "dB", "px", "s", "m", "km/h", "years", "nats", "bits", "1", "")  # the last two: without dimension
@@ -101,7 +123,8 @@ def test_columns_have_unit_direction_and_range(kind, name):
         assert column.low < column.high and column.role in ("privacy", "utility", "descriptive")
         assert (column.role == "descriptive") == (column.better == "none")
         assert column.unit != "rate" or (column.low, column.high) == (0, 1), "rates are stored in 0 .. 1"
-    assert kind != "attacks" or all(c.role == "privacy" and c.better == "lower" for c in plugin.columns)
+    if kind == "attacks" and not issubclass(plugin, Compare):  # the worst case against a claim never ranks
+        assert all(c.role == "privacy" and c.better == "lower" for c in plugin.columns)
 
 
 @pytest.mark.parametrize("kind, name", KINDS)

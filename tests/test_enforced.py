@@ -13,7 +13,7 @@ import pytest
 from conftest import SUITE, start
 from scipy.stats import norm
 
-from bench import registry, seeds, store
+from bench import seeds, store
 from bench.data.clips import Clips
 from bench.errors import DataError
 from bench.privacy.audit import laplace_scale_test, noise_scale_test
@@ -181,7 +181,3 @@ def test_only_a_clip_claim_bounds_who_is_who(work):
 def test_without_green_isolation_a_claim_is_merely_declared():
     assert cells_of._lane("enforced", {"level": 2}) == "enforced" == cells_of._lane("enforced", None)
     assert cells_of._lane("enforced", {"level": 5}) == "declared" and cells_of._lane("none", {"level": 5}) == "none"
-
-
-def test_the_method_code_never_reaches_the_harness(work):
-    assert ("methods", "dp_latent") not in registry._registered

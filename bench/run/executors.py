@@ -125,6 +125,7 @@ class LocalExecutor:
         ours, theirs = self.context.Pipe(duplex=False)
         payload = {"kind": stage.kind, "config": dict(stage.config), "digest": stage.digest,
                    "identity": identity(stage), "title": stage.title,
+                   "plugins": os.environ.get(registry.EXTRA, ""),
                    "inputs": {k: str(self.work.stage(s.kind, s.digest)) for k, s in stage.inputs.items()}}
         process = self.context.Process(target=_child, args=(json.dumps(payload), str(self.work.root), theirs))
         process.start()
@@ -197,6 +198,7 @@ def _child(payload: str, root: str, pipe: Connection) -> None:
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     work, stage = WorkFolder(Path(root)), json.loads(payload)
+    os.environ[registry.EXTRA] = stage["plugins"]  # the fork server may be older than the last --plugin
     log = work.log(stage["kind"], stage["digest"])
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
