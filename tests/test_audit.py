@@ -357,7 +357,8 @@ def test_the_command_says_what_was_found_and_its_exit_code_is_the_verdict(facts,
     for said in ("60 releases", "epsilon 8, pure", f"at least {found['bound']:.3g}", "NOT REFUTED", "never prove",
                  "--releases 45000", "mean size on"):
         assert said in again.out
-    expected = {"refuted": False, "bound": found["bound"], "claim": 8.0, "n": 60}
+    expected = {"refuted": False, "bound": found["bound"], "claim": 8.0, "n": 60,
+                "source": registry.source_digest("methods", "dp_pix")}
     assert refuted_methods(work) == {"dp_pix": expected}
     path = next(work.root.glob("stages/audit/*/audit.json"))
     path.write_text(json.dumps(found | {"refuted": True}), encoding="utf-8")  # as a finished audit that failed

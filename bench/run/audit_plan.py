@@ -52,15 +52,15 @@ def _check_claim(method: Spec, facts: dict[str, Any]) -> None:
 
 
 def refuted_methods(work: WorkFolder) -> dict[str, dict[str, Any]]:
-    """{method spec: {refuted, bound, claim, n}} of the newest finished audit of each method.
+    """{method spec: {refuted, bound, claim, n, source}} of the newest finished audit of each method.
 
-    bound: lower bound on epsilon, claim: the epsilon claimed, n: releases. The audit of an older source of the method
-    counts until there is a newer one; what is shown must say so, or audit again.
+    bound: lower bound on epsilon, claim: the epsilon claimed, n: releases. source: digest of the method that was
+    audited; an audit says nothing of another source.
     """
     newest: dict[str, dict[str, Any]] = {}
     for record in sorted(work.finished("audit"), key=lambda r: r["finished"]):
         found = json.loads((record["folder"] / "audit.json").read_text(encoding="utf-8"))
         newest[str(Spec(found["method"], found["variant"]))] = {
             "refuted": found["refuted"], "bound": found["bound"], "claim": found["claim"]["epsilon"],
-            "n": found["n"]}
+            "n": found["n"], "source": record["identity"]["plugins"].get(f"methods/{found['method']}")}
     return newest

@@ -18,13 +18,15 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def behind(work: WorkFolder) -> dict[str, dict[str, Any]]:
-    """{method spec: {isolation, noise, audit}} from the newest release and the newest audit of this work folder."""
+    """{method spec: {isolation, noise, audit}} of the newest release, and its audit if one was made of that source."""
     found: dict[str, dict[str, Any]] = {}
     for record in sorted(work.finished("enforced"), key=lambda r: r["finished"]):
         facts = json.loads((record["folder"] / "release" / "release.json").read_text(encoding="utf-8"))
-        found[name_of(facts)] = {"isolation": facts["isolation"], "noise": facts["noise"], "audit": None}
+        found[name_of(facts)] = {"isolation": facts["isolation"], "noise": facts["noise"], "audit": None,
+                                 "source": record["identity"]["plugins"].get(f"methods/{facts['method']}")}
     for name, audit in refuted_methods(work).items():
-        found.setdefault(name, {"isolation": None, "noise": None})["audit"] = audit
+        if name in found and found[name]["source"] == audit.pop("source"):
+            found[name]["audit"] = audit
     return found
 
 
