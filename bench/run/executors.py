@@ -126,8 +126,9 @@ class LocalExecutor:
         payload = {"kind": stage.kind, "config": dict(stage.config), "digest": stage.digest,
                    "identity": identity(stage), "title": stage.title,
                    "plugins": os.environ.get(registry.EXTRA, ""),
-                   "inputs": {k: str(self.work.stage(s.kind, s.digest)) for k, s in stage.inputs.items()}}
-        process = self.context.Process(target=_child, args=(json.dumps(payload), str(self.work.root), theirs))
+                   "inputs": {k: str(self.work.stage(s.kind, s.digest).resolve()) for k, s in stage.inputs.items()}}
+        root = str(self.work.root.resolve())  # workers stand in "/": no path may depend on where this process stands
+        process = self.context.Process(target=_child, args=(json.dumps(payload), root, theirs))
         process.start()
         theirs.close()
         self.running[stage.digest] = _Running(stage, process, ours, time.monotonic())
