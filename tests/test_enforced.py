@@ -32,8 +32,8 @@ from bench.run.views import load_tensors
 def work(road, tmp_path_factory) -> WorkFolder:
     """The finished run on blocks, and two enforced methods with their attack."""
     folder = Path(shutil.copytree(road, tmp_path_factory.mktemp("enforced") / "work"))
-    run = start("run", SUITE, "--workdir", folder.name, "--method", "dp_latent", "--method", "dp_pix", "--attack", "plr",
-                "--attack", "latent_llr", "--metric", "psnr_released", cwd=folder.parent)
+    run = start("run", SUITE, "--workdir", folder.name, "--method", "dp_latent", "--method", "dp_pix",  # a relative one
+                "--attack", "plr", "--attack", "latent_llr", "--metric", "psnr_released", cwd=folder.parent)
     out, err = run.communicate(timeout=600)
     assert run.returncode == 0, f"{out}\n{err}"
     return WorkFolder(folder)
