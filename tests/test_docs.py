@@ -13,6 +13,10 @@ from conftest import ROOT, SUITE, start
 import bench
 from bench import registry, store
 from bench.cli import app
+from bench.registry import Spec
+from bench.run.enforced import EncodeWorker, PublicWorker, priced
+from bench.run.sandbox import available
+from bench.run.workers import method_facts
 
 DOCS = ("README.md", "CONTRIBUTING.md")
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in (*DOCS, "CHANGELOG.md")}
@@ -93,6 +97,25 @@ def test_the_example_method_works_as_a_plugin(copied, tmp_path):
     assert run.returncode == 0, out + err
     cells = {c["variant"]: c for c in store.read_cells(copied / "veilbench.duckdb") if c["method"] == "invert"}
     assert set(cells) == {None, "half"} and all(c["status"] == "ok" and 0 < c["value"] < 50 for c in cells.values())
+
+
+def test_the_example_with_a_claim_prices_encodes_and_renders(tmp_path, monkeypatch):
+    path = tmp_path / "mean_colour.py"
+    path.write_text(next(b for b in blocks("CONTRIBUTING.md") if "PrivateMethod" in b), encoding="utf-8")
+    monkeypatch.setenv(registry.EXTRA, str(path))
+    registry._locations.cache_clear()
+    try:
+        facts, spec, isolation = method_facts(Spec("mean_colour")), Spec("mean_colour"), available()
+        assert abs(priced(facts)[1].epsilon - 8) < 1e-6
+        with EncodeWorker(spec, {}, isolation) as worker:
+            rows = worker.encode(np.full((16, 64, 64, 3), 255, np.uint8))
+        np.testing.assert_allclose(rows["colour"], 0.5)
+        with PublicWorker(spec, "tiny", isolation) as worker:
+            video = worker.render([{"colour": np.zeros((16, 3))}] * 2, {"canvas_px": 64, "frames": 27}, "assembled")
+        assert video.shape == (27, 64, 64, 3) and (video == 127).all()
+    finally:
+        monkeypatch.undo()
+        registry._locations.cache_clear()
 
 
 def test_the_example_metric_is_right(monkeypatch):
