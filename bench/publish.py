@@ -22,7 +22,6 @@ from bench.run.enforced import full_claim
 from bench.run.evidence import name_of
 from bench.run.plan import known_facts
 from bench.run.released import open_release
-from bench.run.sandbox import Isolation
 from bench.sampling import spread
 
 STRIP_FRAMES = 8
@@ -55,9 +54,7 @@ def _card(work: WorkFolder, spec: Spec, behind: dict[str, dict[str, Any]]) -> di
     if claim is None:
         return None
     known = {k: json.loads(row[k]) if row[k] else None for k in ("isolation", "noise", "audit")}
-    isolation = Isolation.from_dict(known["isolation"]) if known["isolation"] else None
-    shown = {**isolation.as_dict(), "text": isolation.text, "green": isolation.green} if isolation else None
-    return card(report(claim, str(spec)), lane=row["lane"], isolation=shown, noise=known["noise"] or "",
+    return card(report(claim, str(spec)), lane=row["lane"], isolation=known["isolation"], noise=known["noise"] or "",
                 audit=known["audit"])
 
 

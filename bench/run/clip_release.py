@@ -19,10 +19,9 @@ from bench.errors import DataError
 from bench.privacy.accounting import Price, price
 from bench.privacy.bits import OsBits
 from bench.privacy.claims import FullClaim
-from bench.privacy.contract import Branch
-from bench.privacy.mechanism import cell_sums, clip_rows, run_streams
+from bench.privacy.mechanism import clip_rows, run_streams
 from bench.registry import Spec
-from bench.run.enforced import CELLS, EncodeWorker, PublicWorker, all_branches, priced
+from bench.run.enforced import PublicWorker, all_branches, priced, raw_rows
 from bench.run.sandbox import Isolation, available
 from bench.run.stage_enforced import padded_clip
 from bench.types import CLIP_FRAMES, Source
@@ -55,7 +54,8 @@ def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.n
     atoms = [padded_clip(made.frames, k) for k in range(count)]
     branches, fixed = all_branches(facts, CANVAS_PX)
     isolation = available()
-    values = _encoded(spec, facts, state, atoms, branches, isolation)
+    raw = list(raw_rows(spec, facts, state, atoms))
+    values = {b.name: np.stack([clip_rows(r.get(b.name), b, CLIP_FRAMES)[0] for r in raw]) for b in branches}
     with PublicWorker(spec, "tiny", isolation) as worker:
         worker.load_state(state)
         public = {"canvas_px": CANVAS_PX, "profile": "tiny"}
@@ -68,16 +68,3 @@ def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.n
             writer.write(frame)
     claim = replace(priced(facts)[0], clips=count, horizon="")
     return ClipReleaseReport(len(frames), count, made.centre_boxes, claim, price(claim), isolation)
-
-
-def _encoded(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.ndarray], atoms: list[np.ndarray],
-             branches: tuple[Branch, ...], isolation: Isolation) -> dict[str, np.ndarray]:
-    """Clipped whole steps {branch: (clips, 16, dim)}; the encode process has ended when this returns."""
-    if facts["encodes"] == "pixels":
-        block = priced(facts)[0].pixels.b  # type: ignore[union-attr]
-        raw: list[Mapping[str, np.ndarray] | None] = [{CELLS: cell_sums(atom, block)} for atom in atoms]
-    else:
-        with EncodeWorker(spec, state, isolation) as worker:
-            raw = [worker.encode(atom) for atom in atoms]
-    return {b.name: np.stack([clip_rows(None if r is None else r.get(b.name), b, CLIP_FRAMES)[0] for r in raw])
-            for b in branches}

@@ -11,7 +11,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -25,10 +25,11 @@ from bench.privacy.accounting import Price, claimed, price
 from bench.privacy.claim_file import claim_from
 from bench.privacy.claims import FullClaim
 from bench.privacy.contract import READERS, Branch, Plan
+from bench.privacy.mechanism import cell_sums
 from bench.registry import Spec
 from bench.run import wire
 from bench.run.preload_method import modules_behind
-from bench.run.sandbox import Isolation, default_readable, launcher
+from bench.run.sandbox import Isolation, available, default_readable, launcher
 from bench.run.workers import START_S, MethodWorker, worker_environment
 
 ENCODE_S = 120.0
@@ -169,6 +170,23 @@ class EncodeWorker:
                 self._control(30.0 if control in ready else 0.001)
                 return bytes(data)
             data += part if len(data) < ANSWER_BYTES else b""
+
+
+def raw_rows(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.ndarray],
+             atoms: Iterable[np.ndarray]) -> Iterator[Mapping[str, np.ndarray]]:
+    """Unclipped rows of each clip, uint8 (16, H, W, 3): by the trusted reader, or by the method, locked in.
+
+    Empty where the method's process failed. When the last one is taken, the encode process has ended.
+    """
+    if facts["encodes"] == "pixels":
+        pixels = priced(facts)[0].pixels
+        assert pixels is not None
+        for atom in atoms:
+            yield {CELLS: cell_sums(atom, pixels.b)}
+        return
+    with EncodeWorker(spec, state, available()) as worker:
+        for atom in atoms:
+            yield worker.encode(atom) or {}
 
 
 class PublicWorker(MethodWorker):

@@ -26,7 +26,7 @@ from bench.privacy.audit import BETA, SCALE_ALARM
 from bench.privacy.bits import SeededBits
 from bench.privacy.claims import FullClaim
 from bench.privacy.contract import Branch
-from bench.privacy.mechanism import Transcript, cell_sums, clip_rows, run_streams, unit_of
+from bench.privacy.mechanism import Transcript, clip_rows, run_streams, unit_of
 from bench.privacy.power import bit_critical
 from bench.registry import Spec
 from bench.run.audit_trials import (
@@ -41,7 +41,7 @@ from bench.run.audit_trials import (
     scale_row,
 )
 from bench.run.cache import write_json
-from bench.run.enforced import CELLS, EncodeWorker, PublicWorker, all_branches, priced, short_claim
+from bench.run.enforced import PublicWorker, all_branches, priced, raw_rows, short_claim
 from bench.run.sandbox import available
 from bench.run.stage_enforced import padded_clip
 from bench.run.stage_release import PARTS
@@ -112,21 +112,17 @@ def pairs_of(job: Job, clips: Clips, branches: tuple[Branch, ...], claim: FullCl
     grey = np.full_like(one, GREY)
     if claim.pixels is not None:
         ends = [_flipped(frames, claim, value) for frames in (one, grey) for value in (0, claim.pixels.levels)]
-        black, white, grey_black, grey_white = _encoded(job, ends, branches, claim)
+        black, white, grey_black, grey_white = _encoded(job, ends, branches)
         return [Pair("pixels", black, white), Pair("grey_pixels", grey_black, grey_white)]
-    person, another, blank = _encoded(job, [one, other, grey], branches, claim)
+    person, another, blank = _encoded(job, [one, other, grey], branches)
     low, high = (_clipped({k.name: canary(person[k.name], k, sign) for k in branches}, branches) for sign in (-1, 1))
     return [Pair("people", person, another), Pair("grey", person, blank), Pair("canary", low, high)]
 
 
-def _encoded(job: Job, atoms: list[np.ndarray], branches: tuple[Branch, ...],
-             claim: FullClaim) -> list[dict[str, np.ndarray]]:
-    """Clipped whole steps of each clip, read as in a release: by the method, locked in, or by the trusted reader."""
-    if job.config["facts"]["encodes"] == "method":
-        with EncodeWorker(Spec(job.config["method"], job.config["variant"]), _state(job), available()) as worker:
-            return [_clipped(worker.encode(atom) or {}, branches) for atom in atoms]
-    assert claim.pixels is not None
-    return [_clipped({CELLS: cell_sums(atom, claim.pixels.b)}, branches) for atom in atoms]
+def _encoded(job: Job, atoms: list[np.ndarray], branches: tuple[Branch, ...]) -> list[dict[str, np.ndarray]]:
+    """Clipped whole steps of each clip, read as in a release."""
+    spec = Spec(job.config["method"], job.config["variant"])
+    return [_clipped(rows, branches) for rows in raw_rows(spec, job.config["facts"], _state(job), atoms)]
 
 
 def _clipped(rows: Mapping[str, Any], branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:

@@ -25,10 +25,10 @@ from bench.data.clips import Clips
 from bench.errors import PluginError
 from bench.privacy.bits import SeededBits
 from bench.privacy.contract import Branch
-from bench.privacy.mechanism import Transcript, cell_sums, clip_rows, replay_scales, run_streams, unit_of
+from bench.privacy.mechanism import Transcript, clip_rows, replay_scales, run_streams, unit_of
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.enforced import BLOCK, CELLS, EncodeWorker, PublicWorker, all_branches, priced, short_claim
+from bench.run.enforced import BLOCK, PublicWorker, all_branches, priced, raw_rows, short_claim
 from bench.run.sandbox import available
 from bench.run.stage_release import PARTS, Item, items_of, write_border, written
 from bench.run.stages import Job
@@ -57,10 +57,14 @@ def run_encode(job: Job) -> None:
     index: list[dict[str, Any]] = []
     steps: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
     norms: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
-    for number, (row, clip, raw) in enumerate(_raw_rows(job, clips, rows)):
+    state = load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
+    spec = Spec(job.config["method"], job.config["variant"])
+    places = [(row, clip) for row in rows for clip in range(row.clips)]
+    encoded = raw_rows(spec, job.config["facts"], state, _atoms(clips, rows))
+    for number, ((row, clip), raw) in enumerate(zip(places, encoded, strict=True)):
         failed = False
         for branch in branches:
-            given = None if raw is None else raw.get(branch.name)
+            given = raw.get(branch.name)
             clipped, bad = clip_rows(given, branch, CLIP_FRAMES)
             failed |= bad
             steps[branch.name].append(clipped)
@@ -77,20 +81,11 @@ def run_encode(job: Job) -> None:
                                          else available().as_dict()})
 
 
-def _raw_rows(job: Job, clips: Clips, rows: list[Any]) -> Iterator[tuple[Any, int, dict[str, np.ndarray] | None]]:
-    """(row, clip, what encode gave) of every clip, clip after clip."""
-    facts = job.config["facts"]
-    atoms = ((row, k, padded_clip(video.frames, k)) for row in rows for video in [clips.video(row)]
-             for k in range(row.clips))
-    if facts["encodes"] == "pixels":
-        block = priced(facts)[0].pixels.b  # type: ignore[union-attr]
-        for row, k, atom in atoms:
-            yield row, k, {CELLS: cell_sums(atom, block)}
-        return
-    state = load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
-    with EncodeWorker(Spec(job.config["method"], job.config["variant"]), state, available()) as worker:
-        for row, k, atom in atoms:
-            yield row, k, worker.encode(atom)
+def _atoms(clips: Clips, rows: list[Any]) -> Iterator[np.ndarray]:
+    """The clips of these videos, one after the other; a video is read once."""
+    for row in rows:
+        frames = clips.video(row).frames
+        yield from (padded_clip(frames, clip) for clip in range(row.clips))
 
 
 def _norms(given: Any, bad: bool) -> np.ndarray:
