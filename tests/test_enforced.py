@@ -13,6 +13,7 @@ import pytest
 from conftest import SUITE, start
 from scipy.stats import norm
 
+import bench.video as video_io
 from bench import seeds, store
 from bench.data.clips import Clips
 from bench.errors import DataError
@@ -181,3 +182,19 @@ def test_only_a_clip_claim_bounds_who_is_who(work):
 def test_without_green_isolation_a_claim_is_merely_declared():
     assert cells_of._lane("enforced", {"level": 2}) == "enforced" == cells_of._lane("enforced", None)
     assert cells_of._lane("enforced", {"level": 5}) == "declared" and cells_of._lane("none", {"level": 5}) == "none"
+
+
+def test_a_users_own_video_leaves_as_the_noisy_crop_with_its_card(cli, tmp_path):
+    frames = np.random.default_rng(3).integers(0, 255, (20, 72, 96, 3)).astype(np.uint8)
+    video_io.write_lossless(tmp_path / "own.mkv", frames, 25)
+    outs = []
+    for name in ("a.mkv", "b.mkv"):
+        answer = cli("release", "dp_pix", tmp_path / "own.mkv", "-o", tmp_path / name, "--lossless")
+        assert answer.code == 0, answer.err
+        outs.append(video_io.read(tmp_path / name))
+    assert outs[0].frames.shape == (20, 64, 64, 3) and not np.array_equal(outs[0].frames, outs[1].frames)  # no seed
+    for said in ("2 clips of 16", "epsilon = 16", "No face was found in 2 of 2"):
+        assert said in answer.out
+    assert (outs[0].frames[0, :8, :8] == outs[0].frames[0, 0, 0]).all()  # a cell of 8 x 8 is one colour
+    short = cli("release", "dp_pix", tmp_path / "nosuch.mkv", "-o", tmp_path / "c.mkv")
+    assert short.code == 2 and not (tmp_path / "c.mkv").exists()
