@@ -150,6 +150,7 @@ def pair(dataset):
 def replayed(pair, what: str) -> None:
     """The pieces of the stage: release three streams of one clip each, then replay them in the other worker."""
     job = SimpleNamespace(config={"facts": {"plans": True}, "profile": what, "decoding": "isolated"})
+    pair[0].profile = pair[1].profile = what
     clips = SimpleNamespace(info={"canvas_px": 8})
     row = SimpleNamespace(frames=16, fps=25.0)
     streams = stage_enforced.Streams([SimpleNamespace(row=row, clip=0)] * 3, [0, 1, 2], np.arange(3))

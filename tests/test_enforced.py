@@ -25,6 +25,7 @@ from bench.run.enforced import all_branches, loss_of, priced
 from bench.run.plan import known_facts
 from bench.run.released import open_release
 from bench.run.sandbox import available
+from bench.run.stage_enforced import noise_bits
 from bench.run.stage_transcript import _Known, read_values
 from bench.run.views import load_tensors
 
@@ -156,6 +157,17 @@ def test_the_site_shows_the_card_and_the_section(work, cli):
         assert words.lower() in page.lower()
     board = (work.root / "site" / "index.html").read_text()
     assert "Claim about one clip of 16 frames, ε ≤ 8" in board and "Claim about some pixels of a frame" in board
+
+
+def test_no_two_releases_share_their_noise(work):
+    """Else the difference of two released values is that of the two inputs, without any noise."""
+    record = next(r for r in work.finished("enforced") if r["identity"]["config"]["method"] == "dp_latent")
+    config = record["identity"]["config"]
+    clips = Clips(work.stage("clips", record["identity"]["inputs"]["clips"]))
+    words = noise_bits(config, clips).words(4).tolist()
+    assert words == noise_bits(config, clips).words(4).tolist()
+    for change in ({"decoding": "isolated"}, {"variant": "eps2"}, {"draws": 2}, {"seed": 43}, {"parts": ["probe"]}):
+        assert noise_bits({**config, **change}, clips).words(4).tolist() != words, change
 
 
 # ---- ceilings and lanes of cells -----------------------------------------------------------------------------------

@@ -31,10 +31,10 @@ from bench.privacy.conversions import epsilon_exact
 from bench.privacy.distinguish import fit, statistics
 from bench.privacy.noise import response_weights
 from bench.privacy.power import detectable_epsilon, detectable_mu
+from bench.run.enforced import BLOCK
 
 Rows = Mapping[str, np.ndarray]
 Release = Callable[[np.ndarray], Rows]  # bits (B,), true = second input -> released values {branch: (B, rows, dim)}
-BLOCK = 64  # releases at a time
 FAR = 3.0  # norm of a clipping canary, in clip norms
 ENOUGH = 16_384  # coordinates of noise from which a scale test sees a shortfall of 1.7 %
 

@@ -58,11 +58,10 @@ def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.n
     values = {b.name: np.stack([clip_rows(r.get(b.name), b, CLIP_FRAMES)[0] for r in raw]) for b in branches}
     with PublicWorker(spec, "tiny", isolation) as worker:
         worker.load_state(state)
-        public = {"canvas_px": CANVAS_PX, "profile": "tiny"}
-        planner = (lambda t, past, memory: worker.plan(t, past, memory, public)) if facts["plans"] else None
+        planner = worker.planner(facts, CANVAS_PX)
         released = run_streams(values, branches, planner, OsBits(), fixed_scale=fixed).released
-        frames = worker.render([{n: v[k] for n, v in released.items()} for k in range(count)],
-                               {**public, "fps": made.fps, "frames": len(made.frames)}, "assembled")
+        public = {"canvas_px": CANVAS_PX, "profile": "tiny", "fps": made.fps, "frames": len(made.frames)}
+        frames = worker.render([{n: v[k] for n, v in released.items()} for k in range(count)], public, "assembled")
     with Writer(output, Fraction(made.fps).limit_denominator(1000), lossless=lossless) as writer:
         for frame in frames:
             writer.write(frame)

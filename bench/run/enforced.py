@@ -25,7 +25,7 @@ from bench.privacy.accounting import Price, claimed, price
 from bench.privacy.claim_file import claim_from
 from bench.privacy.claims import FullClaim
 from bench.privacy.contract import READERS, Branch, Plan
-from bench.privacy.mechanism import cell_sums
+from bench.privacy.mechanism import Planner, cell_sums
 from bench.registry import Spec
 from bench.run import wire
 from bench.run.preload_method import modules_behind
@@ -204,6 +204,13 @@ class PublicWorker(MethodWorker):
         parts = {kind: {k.partition(":")[2]: v for k, v in found.items() if k.startswith(kind + ":")}
                  for kind in ("scale", "memory")}
         return Plan(parts["scale"], answer.get("spend", {}), parts["memory"])
+
+    def planner(self, facts: Mapping[str, Any], canvas_px: int) -> Planner | None:
+        """`plan` as the trusted loop asks for it; None where the method keeps every scale at its floor."""
+        if not facts["plans"]:
+            return None
+        public = {"canvas_px": canvas_px, "profile": self.profile}
+        return lambda t, past, memory: self.plan(t, past, memory, public)
 
     def render(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
                decoding: str) -> np.ndarray:

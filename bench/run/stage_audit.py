@@ -46,7 +46,7 @@ from bench.run.sandbox import available
 from bench.run.stage_enforced import padded_clip
 from bench.run.stage_release import PARTS
 from bench.run.stages import Job
-from bench.run.views import load_tensors
+from bench.run.views import fitted_state
 from bench.types import CLIP_FRAMES
 
 GREY = 128
@@ -93,15 +93,10 @@ def _planner(job: Job, clips: Clips) -> Iterator[Any]:
     if not job.config["facts"]["plans"]:
         yield None
         return
-    public = {"canvas_px": clips.info["canvas_px"], "profile": job.config["profile"]}
     with PublicWorker(Spec(job.config["method"], job.config["variant"]), job.config["profile"],
                       available()) as worker:
-        worker.load_state(_state(job))
-        yield lambda t, past, memory: worker.plan(t, past, memory, public)
-
-
-def _state(job: Job) -> dict[str, np.ndarray]:
-    return load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
+        worker.load_state(fitted_state(job.inputs))
+        yield worker.planner(job.config["facts"], clips.info["canvas_px"])
 
 
 # ---- the inputs ----------------------------------------------------------------------------------------------------
@@ -122,7 +117,7 @@ def pairs_of(job: Job, clips: Clips, branches: tuple[Branch, ...], claim: FullCl
 def _encoded(job: Job, atoms: list[np.ndarray], branches: tuple[Branch, ...]) -> list[dict[str, np.ndarray]]:
     """Clipped whole steps of each clip, read as in a release."""
     spec = Spec(job.config["method"], job.config["variant"])
-    return [_clipped(rows, branches) for rows in raw_rows(spec, job.config["facts"], _state(job), atoms)]
+    return [_clipped(rows, branches) for rows in raw_rows(spec, job.config["facts"], fitted_state(job.inputs), atoms)]
 
 
 def _clipped(rows: Mapping[str, Any], branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:

@@ -25,14 +25,14 @@ from bench.data.clips import Clips
 from bench.errors import PluginError
 from bench.privacy.bits import SeededBits
 from bench.privacy.contract import Branch
-from bench.privacy.mechanism import Transcript, clip_rows, replay_scales, run_streams, unit_of
+from bench.privacy.mechanism import Planner, Transcript, clip_rows, replay_scales, run_streams, unit_of
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.enforced import BLOCK, PublicWorker, all_branches, priced, raw_rows, short_claim
 from bench.run.sandbox import available
 from bench.run.stage_release import PARTS, Item, items_of, write_border, written
 from bench.run.stages import Job
-from bench.run.views import load_tensors, save_tensors
+from bench.run.views import fitted_state, load_tensors, save_tensors
 from bench.types import CLIP_FRAMES, Video
 
 
@@ -57,10 +57,9 @@ def run_encode(job: Job) -> None:
     index: list[dict[str, Any]] = []
     steps: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
     norms: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
-    state = load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
     spec = Spec(job.config["method"], job.config["variant"])
     places = [(row, clip) for row in rows for clip in range(row.clips)]
-    encoded = raw_rows(spec, job.config["facts"], state, _atoms(clips, rows))
+    encoded = raw_rows(spec, job.config["facts"], fitted_state(job.inputs), _atoms(clips, rows))
     for number, ((row, clip), raw) in enumerate(zip(places, encoded, strict=True)):
         failed = False
         for branch in branches:
@@ -137,17 +136,23 @@ def run_enforced(job: Job) -> None:
     values = {k.name: atoms[f"steps:{k.name}"][streams.atom].astype(np.int64) for k in branches}
     (job.out / "release" / "media").mkdir(parents=True)
     (job.out / "vault").mkdir()
-    bits = SeededBits(seeds.derive(int(job.config["seed"]), "protective-noise", str(spec)))
-    state = load_tensors(job.inputs["fit"] / "state.safetensors") if "fit" in job.inputs else {}
+    state = fitted_state(job.inputs)
     with PublicWorker(spec, job.config["profile"], isolation) as worker:
         worker.load_state(state)
-        transcript = _transcript(job, worker, values, branches, bits, fixed, clips)
+        transcript = _transcript(job, worker, values, branches, noise_bits(job.config, clips), fixed, clips)
         manifest = list(_media(job, worker, streams, transcript, clips))
     with PublicWorker(spec, job.config["profile"], isolation) as again:
         again.load_state(state)
         _replay(job, again, streams, transcript, branches, clips, [m.pop("pixels") for m in manifest])
     digest = _write_values(job, transcript, branches)
     write_border(job, items, manifest, _facts(job, clips, transcript, isolation.as_dict(), digest, len(manifest)))
+
+
+def noise_bits(config: Mapping[str, Any], clips: Clips) -> SeededBits:
+    """Benchmark noise of one release and no other: two that shared it would give their difference away in clear."""
+    names = ("method", "variant", "profile", "decoding", "draws", "parts")
+    return SeededBits(seeds.derive(int(config["seed"]), "protective-noise", clips.info["manifest"],
+                                   *(str(config[name]) for name in names)))
 
 
 def _blocks(count: int) -> Iterator[np.ndarray]:
@@ -157,17 +162,10 @@ def _blocks(count: int) -> Iterator[np.ndarray]:
         yield np.concatenate([index, np.full(BLOCK - len(index), index[0])])
 
 
-def _planner(job: Job, worker: PublicWorker, clips: Clips) -> Any:
-    if not job.config["facts"]["plans"]:
-        return None
-    public = {"canvas_px": clips.info["canvas_px"], "profile": job.config["profile"]}
-    return lambda t, past, memory: worker.plan(t, past, memory, public)
-
-
 def _transcript(job: Job, worker: PublicWorker, values: Mapping[str, np.ndarray], branches: tuple[Branch, ...],
                 bits: SeededBits, fixed: Mapping[str, Fraction], clips: Clips) -> Transcript:
     """All streams, block by block; in each block every step waits for the one before."""
-    planner, count = _planner(job, worker, clips), len(values[branches[0].name])
+    planner, count = worker.planner(job.config["facts"], clips.info["canvas_px"]), len(values[branches[0].name])
     names = [k.name for k in branches]
     whole = Transcript(*({n: [] for n in names} for _ in range(3)))  # type: ignore[arg-type]
     for index in _blocks(count):
@@ -208,20 +206,26 @@ def _media(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcr
 def _replay(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcript, branches: tuple[Branch, ...],
             clips: Clips, pixels: list[str]) -> None:
     """A fresh process gets the same released values: scales and videos must come out the same, bit for bit."""
-    planner = _planner(job, worker, clips)
-    for index in _blocks(len(streams.atom)) if planner else ():
-        found = replay_scales({n: v[index] for n, v in transcript.released.items()}, branches, planner)
-        for name, scales in found.items():
-            if not np.array_equal(scales, transcript.scales[name][index]):
-                raise PluginError(f"The scales of {worker.spec} in branch {name!r} differ on replay.",
-                                  "A scale may follow from released values and public facts only, not from chance, "
-                                  "the clock or a hidden channel.", "Mend `plan`; nothing was published.")
+    planner = worker.planner(job.config["facts"], clips.info["canvas_px"])
+    if planner is not None:
+        _replay_plan(planner, worker.spec, streams, transcript, branches)
     for number, digest in enumerate(pixels):
         video = _rendered(worker, job, streams, transcript, number, clips)
         if hashlib.sha256(video.frames.tobytes()).hexdigest() != digest:
             raise PluginError(f"The video {number} of {worker.spec} differs on replay.",
                               "Rendering may read released values and public facts only.",
                               "Mend `render`: no unseeded chance, no clock; nothing was published.")
+
+
+def _replay_plan(planner: Planner, spec: Spec, streams: Streams, transcript: Transcript,
+                 branches: tuple[Branch, ...]) -> None:
+    for index in _blocks(len(streams.atom)):
+        found = replay_scales({n: v[index] for n, v in transcript.released.items()}, branches, planner)
+        for name, scales in found.items():
+            if not np.array_equal(scales, transcript.scales[name][index]):
+                raise PluginError(f"The scales of {spec} in branch {name!r} differ on replay.",
+                                  "A scale may follow from released values and public facts only, not from chance, "
+                                  "the clock or a hidden channel.", "Mend `plan`; nothing was published.")
 
 
 def _write_values(job: Job, transcript: Transcript, branches: tuple[Branch, ...]) -> str:

@@ -23,7 +23,7 @@ from bench.data.clips import Clips, Row
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.stages import Job
-from bench.run.views import load_tensors
+from bench.run.views import fitted_state
 from bench.run.workers import MethodWorker
 from bench.types import CLIP_FRAMES, Video
 
@@ -49,7 +49,7 @@ def run_release(job: Job) -> None:
     with MethodWorker(spec, job.config["profile"]) as worker:
         facts = worker.call({"op": "facts"})[0]
         if "fit" in job.inputs:
-            worker.load_state(load_tensors(job.inputs["fit"] / "state.safetensors"))
+            worker.load_state(fitted_state(job.inputs))
         manifest = list(_release_all(worker, job, clips, items))
     write_border(job, items, manifest, _release_facts(job.config, clips, facts, len(manifest)))
 

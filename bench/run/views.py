@@ -31,6 +31,11 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
     return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in found.items() if k != "empty"}
 
 
+def fitted_state(inputs: Mapping[str, Path]) -> dict[str, np.ndarray]:
+    """What the `fit` stage among a stage's inputs gave; empty for a method that does not fit."""
+    return load_tensors(inputs["fit"] / "state.safetensors") if "fit" in inputs else {}
+
+
 def asset_tensors(inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """The shared networks among a stage's inputs ("asset:NAME"), each as torch tensors by name."""
     import torch
