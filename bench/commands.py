@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -44,7 +45,7 @@ def run_suite(name: str, workdir: Path, chosen: Selection | None = None, *, jobs
     chosen = chosen or Selection()
     suite = with_options(suites.load(name), dataset=chosen.dataset, seeds=chosen.seeds, profile=chosen.profile)
     work = WorkFolder(workdir)
-    with work.open_for_writing():
+    with contextlib.nullcontext() if dry_run else work.open_for_writing():
         _check_database(workdir)
         plan = make_plan(Request(suite, chosen.methods, chosen.attacks, chosen.metrics, chosen.root), work)
         todo = [s for s in plan.stages if not work.is_done(s.kind, s.digest)]
@@ -219,6 +220,8 @@ def status_lines(workdir: Path) -> Iterator[str]:
     work = _existing(workdir)
     runs = [json.loads(p.read_text(encoding="utf-8")) for p in sorted((work.root / "runs").glob("*.json"))]
     for run in runs[-3:]:
+        if run["finished"] is None and work.in_use():
+            run["status"] = "running"
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"]))
         yield f"{when}  {run['status']:<11} {run['command']}  ({run['stages']} stages, {run['failed']} failed)"
     for base in sorted((work.root / "stages").iterdir()):

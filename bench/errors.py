@@ -50,10 +50,10 @@ class Diverged(Exception):
     """Training produced a non-finite loss or made no progress."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """A hint that lists the nearest known names, or all of them when none is near."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(close)}?"
     return f"Known: {', '.join(known) or 'none'}."

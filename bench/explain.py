@@ -44,14 +44,16 @@ def explain_lines(workdir: Path, wanted: str, format: str) -> Iterator[str]:
     if stages:
         packages = stages[-1]["environment"]["packages"]
         yield f"versions  {', '.join(f'{k} {v}' for k, v in packages.items())}"
-    yield f"Make it again: `veilbench reproduce {cell['id']}`"
+    if cell["value"] is not None:
+        yield f"Make it again: `veilbench reproduce {cell['id']}`"
 
 
 def _number(cell: store.Cell) -> Iterator[str]:
     name = f"{cell['method']}{'@' + cell['variant'] if cell['variant'] else ''}"
     yield f"{cell['id']}  {name} on {cell['dataset']}: {cell['title']}"
     if cell["value"] is None:
-        yield f"status    {cell['status']} {cell['text'] or ''}"
+        told = "" if not cell["text"] or cell["text"] in cell["status"] else f" ({cell['text']})"
+        yield f"status    {cell['status']}{told}"
         return
     interval = "no interval" if cell["lo"] is None else f"95 % interval {cell['lo']:.6g} .. {cell['hi']:.6g}"
     yield f"value     {cell['value']:.6g} {cell['metric_unit']}, {interval}, chance {cell['chance']}"

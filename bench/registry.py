@@ -13,6 +13,7 @@ import importlib.util
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -209,8 +210,11 @@ def _import(kind: str, name: str, place: Path | importlib.metadata.EntryPoint) -
     except PluginError:
         raise
     except Exception as error:
-        raise PluginError(f"The plug-in {name!r} in {kind} cannot be imported: {type(error).__name__}: {error}.",
-                          f"The fault is in {place}.", "Mend that file; no other plug-in is affected.") from error
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(place)]
+        where = f"{place}, line {lines[-1]}" if lines else str(place)
+        raise PluginError(f"The plug-in {name!r} in {kind} cannot be imported: "
+                          f"{type(error).__name__}: {str(error).rstrip('.')}.",
+                          f"The fault is in {where}.", "Mend that file; no other plug-in is affected.") from error
 
 
 def build(kind: str, spec: Spec | str) -> Any:

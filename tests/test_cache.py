@@ -219,3 +219,11 @@ def test_stages_with_the_same_identity_are_one_stage():
     assert first.digest == second.digest
     both = Stage("asset", "x", {}, {"clips": first, "more": second})
     assert [s.kind for s in both.all()] == ["clips", "asset"]
+
+
+def test_a_folder_in_use_says_so(tmp_path):
+    work = WorkFolder(tmp_path / "w")
+    assert not work.in_use()
+    with work.open_for_writing():
+        assert work.in_use()
+    assert not work.in_use()

@@ -5,9 +5,11 @@ from fractions import Fraction as F
 
 import pytest
 
-from bench.errors import ConfigError
+from bench.errors import ConfigError, PluginError
 from bench.privacy.accounting import claimed, price
 from bench.privacy.claim_file import claim_from, load_claim, parse_claim
+from bench.privacy.claims import FullClaim
+from bench.privacy.contract import Branch
 
 G03 = """
 [claim]
@@ -134,3 +136,21 @@ def test_files_that_cannot_be_read(tmp_path):
         load_claim(path)
     with pytest.raises(ConfigError, match="claim"):
         claim_from({})
+
+
+def test_a_mistyped_key_names_the_nearest_ones_of_its_table():
+    text = '[claim]\nunit = "clip"\ndelat = 1e-5\n[[claim.branch]]\nname = "id"\nclip_nrm = 1.0\n'
+    with pytest.raises(ConfigError) as error:
+        parse_claim(text)
+    assert "claim.branch[0].clip_nrm is not a key" in error.value.what and "claim.delat" in error.value.what
+    assert "clip_norm" in error.value.remedy and "delta" in error.value.remedy
+
+
+def test_a_delta_in_the_place_of_an_adjacency_is_refused_in_words():
+    with pytest.raises(ConfigError, match="does not go with the unit 'clip'"):
+        FullClaim("clip", 1e-5)
+
+
+def test_a_gaussian_branch_needs_a_floor():
+    with pytest.raises(PluginError, match="Gaussian noise needs a floor"):
+        Branch("id", dim=4)

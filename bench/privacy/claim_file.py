@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bench.errors import ConfigError
+from bench.errors import ConfigError, nearest
 from bench.privacy.checks import exact
 from bench.privacy.claims import BOARD_DELTA, BranchClaim, EventClaim, FullClaim, LabelClaim, PixelsClaim
 
@@ -112,9 +112,7 @@ def claim_from(data: dict[str, Any]) -> FullClaim:
     try:
         raw = _File.model_validate(data).claim
     except ValidationError as error:
-        raise ConfigError(_first(error), f"{error.error_count()} value(s) do not fit.",
-                          "Known keys: " + ", ".join([*_Claim.model_fields, *(f"branch.{n}" for n in
-                                                                            _Branch.model_fields)]) + ".") from None
+        raise _misfit(error) from None
     _refuse_strays(raw)
     claim = FullClaim(
         unit=raw.unit, adjacency=raw.adjacency, clips=raw.clips, delta=raw.delta, horizon=raw.horizon,
@@ -125,10 +123,18 @@ def claim_from(data: dict[str, Any]) -> FullClaim:
     return claim
 
 
-def _first(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"]).lstrip(".")
-    return f"{where or 'the file'}: {problem['msg'].lower()} (got {problem['input']!r:.60})."
+def _misfit(error: ValidationError) -> ConfigError:
+    """Every value that does not fit, by name; for a key that nobody knows, the nearest ones of its table."""
+    parts, hints = [], []
+    for problem in error.errors():
+        where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"]).lstrip(".")
+        if problem["type"] == "extra_forbidden":
+            table = _Branch if "branch" in problem["loc"][:-1] else _Claim if len(problem["loc"]) > 1 else _File
+            parts.append(f"{where} is not a key of a claim")
+            hints.append(nearest(problem["loc"][-1], table.model_fields))
+        else:
+            parts.append(f"{where or 'the file'}: {problem['msg'].lower()} (got {problem['input']!r:.60})")
+    return ConfigError("; ".join(parts) + ".", "A claim is no place for guesses.", " ".join(dict.fromkeys(hints)))
 
 
 def _refuse_strays(raw: _Claim) -> None:

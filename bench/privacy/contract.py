@@ -6,7 +6,6 @@ values that are already released, and renders released values: three places that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -51,7 +50,10 @@ class Branch:
         if self.noise == "gaussian":
             if self.norm not in ("l2", "box"):
                 raise PluginError(f"{at}Gaussian noise goes with norm = \"l2\" or \"box\".", "", "")
-            limited("noise_std", math.nan if self.floor is None else self.floor, at + "floor")
+            if self.floor is None:
+                raise PluginError(f"{at}Gaussian noise needs a floor.", "The smallest standard deviation that it may "
+                                  "have is what the claim is priced by.", "Give floor = a standard deviation.")
+            limited("noise_std", self.floor, at + "floor")
         elif self.noise and (self.norm == "l2" or (self.norm == "label") != (self.noise == "randomized_response")):
             raise PluginError(f"{at}{self.noise} noise does not go with norm = {self.norm!r}.",
                               "Discrete Laplace needs whole numbers in an l1 ball or a box; randomised response a "

@@ -96,6 +96,17 @@ class WorkFolder:
                 (self.root / name).mkdir(exist_ok=True)
             yield
 
+    def in_use(self) -> bool:
+        """Does a run hold the lock now?"""
+        try:
+            with open(self.root / "lock", encoding="utf-8") as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def commit(self, kind: str, digest: str, made: Path, record: dict[str, Any]) -> Path:
         """Move a whole output into place and forget earlier failures of the stage."""
         write_json(made / "stage.json", record)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench import registry, seeds
+from bench.errors import UserError
 from bench.privacy.claim_table import claim_to
 from bench.privacy.contract import PrivateMethod, full_claim
 from bench.privacy.simulate import simulator
@@ -134,6 +135,8 @@ def main() -> None:
 def _answer(operation: Callable[..., Answer], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
     try:
         return operation(header, arrays)
+    except UserError as error:
+        return {"refused": [error.what, error.why, error.remedy]}, {}
     except BaseException as error:
         traceback.print_exc()
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -118,6 +118,9 @@ class MethodWorker:
             raise PluginError(f"The process of the method {self.spec} ended during '{header['op']}' "
                               f"({'signal ' + str(-code) if code < 0 else f'exit code {code}'}).",
                               str(error), "The stage's log holds what it printed.") from None
+        if "refused" in answer:
+            what, why, remedy = answer["refused"]
+            raise PluginError(f"The method {self.spec} cannot be used: {what}", why, remedy)
         if "error" in answer:
             raise PluginError(f"The method {self.spec} failed in '{header['op']}': {answer['error']}.",
                               answer.get("where", ""), "Mend the method; nothing was published.")
