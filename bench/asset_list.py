@@ -20,6 +20,7 @@ class Asset:
 ASSETS = {
     "identity_method": Asset("identity", "resnet14t", 10, 4),
     "identity_eval": Asset("identity", "resnet10t", 6, 4),
+    "clip_identity_eval": Asset("identity", "clip_vit", 120, 1),
     "expression_method": Asset("expression", "x3d", 100, 1),
     "expression_eval": Asset("expression", "x3d", 100, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),

@@ -4,6 +4,7 @@
 have different seeds and, for identity, different architectures: what evaluates is never what a method trained with.
 
     identity    who is it, from a frame          resnet10t (eval), resnet14t (method)
+                or from a clip                   a joint space-time transformer (clip_identity_eval)
     expression  which expression, from a clip    X3D, 4 frames; it also learns where the landmarks of the made
                 public faces are, which gives a small network something to see from the first epoch on
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,16 @@ from torch.nn import functional as F
 from bench import seeds
 from bench.asset_list import ASSETS, Asset
 from bench.data.clips import Clips, Row
-from bench.nets.image import as_input, frame_classifier, jitter
+from bench.nets.architectures import architecture
+from bench.nets.clip_attackers import clip_recipe
+from bench.nets.clip_vit import SIZES as VIT_SIZES
+from bench.nets.clip_vit import clip_frames
+from bench.nets.image import as_input, jitter
 from bench.nets.training import Data, Recipe, train_classifier
-from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips, x3d
+from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips
 from bench.types import CLIP_FRAMES
 
+CLIP_NETS = ("x3d", "clip_vit")  # they read clips, and learn landmarks beside
 LANDMARK_WEIGHT = 3.0
 SHIFT_PX = 3
 
@@ -42,7 +48,7 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
     targets = _targets(asset.task, clips, rows)
-    marks = _landmarks(clips, rows) if asset.architecture == "x3d" else None
+    marks = _landmarks(clips, rows) if asset.architecture in CLIP_NETS else None
     train_classifier(model, lambda epoch: _draw(asset, videos, targets, marks, rng), recipe,
                      seeds.derive_torch(seed, "asset", name, "order"), report=report)
     state = model.state_dict()
@@ -54,14 +60,21 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
 def _build(asset: Asset, clips: Clips, rows: list[Row], epochs: int, seed: int, name: str) -> tuple[nn.Module, Recipe]:
     torch.manual_seed(seeds.derive_torch(seed, "asset", name, "weights"))
     classes = len(set(_targets(asset.task, clips, rows)))
-    if asset.architecture == "x3d":
-        size, known = SIZES["tiny"], clips.landmarks(rows[0])
-        outputs = classes + (0 if known is None else known[0].size)
-        return x3d(outputs, size), Recipe(epochs=epochs, batch=16, rate=3e-3, weight_decay=0.02, augment=gain_clips,
-                                          prepare=lambda c: as_clip_input(c, size.side_px),
-                                          loss=lambda out, want: _label_and_landmarks(out, want, classes))
-    return frame_classifier(asset.architecture, classes), Recipe(epochs=epochs, prepare=as_input, augment=jitter,
-                                                                 rate=2e-3)
+    known = clips.landmarks(rows[0]) if asset.architecture in CLIP_NETS else None
+    model = architecture(asset.architecture, classes + (0 if known is None else known[0].size))
+    return model, _recipe(asset.architecture, epochs, classes)
+
+
+def _recipe(word: str, epochs: int, classes: int) -> Recipe:
+    if word == "x3d":
+        side = SIZES["tiny"].side_px
+        return Recipe(epochs=epochs, batch=16, rate=3e-3, weight_decay=0.02, augment=gain_clips,
+                      prepare=lambda clips: as_clip_input(clips, side),
+                      loss=lambda out, want: _label_and_landmarks(out, want, classes))
+    if word == "clip_vit":
+        return replace(clip_recipe(VIT_SIZES["tiny"], epochs), batch=16, augment=gain_clips,
+                       loss=lambda out, want: _label_and_landmarks(out, want, classes))
+    return Recipe(epochs=epochs, prepare=as_input, augment=jitter, rate=2e-3)
 
 
 def _targets(task: str, clips: Clips, rows: list[Row]) -> list[int]:
@@ -122,21 +135,21 @@ def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int
 
 def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None,
           rng: np.random.Generator) -> Data:
-    if asset.architecture == "x3d":
-        return _draw_clips(videos, targets, marks, rng)
+    if asset.architecture in CLIP_NETS:
+        return _draw_clips(videos, targets, marks, rng, _random_frames if asset.architecture == "x3d" else _whole_clip)
     inputs = [frames[np.sort(rng.choice(len(frames), asset.per_video, replace=False))] for frames in videos]
     return torch.from_numpy(np.concatenate(inputs)), torch.tensor(np.repeat(targets, asset.per_video))
 
 
-def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None,
-                rng: np.random.Generator) -> Data:
+def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None, rng: np.random.Generator,
+                chosen: Callable[[int, np.random.Generator], np.ndarray]) -> Data:
     """One random clip of each video, mirrored and shifted at random, every frame alike.
 
     Targets float32 (N, 1 + 2 K): label, then where the landmarks are.
     """
     inputs, wanted = [], []
     for number, frames in enumerate(videos):
-        index = _random_frames(len(frames), rng)
+        index = chosen(len(frames), rng)
         mirror, (dx, dy) = bool(rng.random() < 0.5), rng.integers(-SHIFT_PX, SHIFT_PX + 1, 2)
         inputs.append(_moved(frames[index], mirror, int(dx), int(dy)))
         where = np.zeros(0) if marks is None else marks.target(number, index, mirror, np.array([dx, dy]))
@@ -150,6 +163,11 @@ def _random_frames(unpadded: int, rng: np.random.Generator) -> np.ndarray:
     start = int(rng.integers(-(-unpadded // CLIP_FRAMES))) * CLIP_FRAMES
     length = min(CLIP_FRAMES, unpadded - start)
     return (start + (np.arange(count) + rng.random()) * length / count).astype(int)
+
+
+def _whole_clip(unpadded: int, rng: np.random.Generator) -> np.ndarray:
+    """Frames of a random clip of a video, chosen as an attacker reads a clip."""
+    return clip_frames(unpadded, int(rng.integers(-(-unpadded // CLIP_FRAMES))), VIT_SIZES["tiny"].frames)
 
 
 def _moved(frames: np.ndarray, mirror: bool, dx: int, dy: int) -> np.ndarray:

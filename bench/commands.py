@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import console, registry, store
+from bench import console, exchange, registry, store
 from bench.errors import ConfigError, DataError, WorkFolderError
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
@@ -153,13 +153,13 @@ def check_db(workdir: Path) -> list[str]:
 
 
 def export_db(workdir: Path, out: Path) -> list[Path]:
-    return store.export(database(workdir), out)
+    return exchange.export(database(workdir), out)
 
 
 def import_db(workdir: Path, source: Path) -> Path:
     work = WorkFolder(workdir)
     with work.open_for_writing():
-        target = store.import_folder(work, source)
+        target = exchange.import_folder(work, source)
         store.rebuild(work, database(workdir))
     return target
 

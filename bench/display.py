@@ -16,7 +16,7 @@ NARROW = "\N{NARROW NO-BREAK SPACE}"
 PUBLIC_FIELDS = (
     "method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "attack", "metric",
     "evaluator", "via", "decoding", "value", "lo", "hi", "metric_unit", "better", "chance", "ceiling", "n", "people",
-    "draws", "seeds", "status", "source", "digest", "split", "params", "text")
+    "draws", "seeds", "status", "source", "digest", "split", "params", "text", "details")
 ARROWS = {"higher": "↑", "lower": "↓", "none": ""}
 DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "descriptive, never ranked"}
 LANES = {"enforced": "noise drawn by the harness", "declared": "declared, not enforced", "none": "empirical only"}
@@ -97,12 +97,17 @@ def _ceiling(cell: Cell, scale: float, unit: str) -> str:
     ceiling: Any = cell.get("ceiling")
     if not finite(ceiling):
         return ""
-    return NO_LIMIT_TEXT if ceiling > NO_LIMIT else f"≤ {number(ceiling, 1, scale)}{NARROW}{unit}".strip()
+    least = cell["metric"] == "eer"  # an error rate: the claim says how small it can get
+    if (1 - ceiling if least else ceiling) > NO_LIMIT:
+        return NO_LIMIT_TEXT
+    return f"{'≥' if least else '≤'} {number(ceiling, 1, scale)}{NARROW}{unit}".strip()
 
 
 def exceeds(cell: Cell) -> bool:
-    """Does the whole interval lie above what the row's own claim allows?"""
-    return finite(cell.get("ceiling")) and finite(cell.get("lo")) and cell["lo"] > cell["ceiling"]
+    """Does the whole interval lie beyond what the row's own claim allows: above it, or below where higher is better?"""
+    if not (finite(cell.get("ceiling")) and finite(cell.get("lo")) and finite(cell.get("hi"))):
+        return False
+    return cell["hi"] < cell["ceiling"] if cell["metric"] == "eer" else cell["lo"] > cell["ceiling"]
 
 
 def epsilon_text(epsilon: Any) -> str:

@@ -5,6 +5,7 @@
     |-- DataError           a dataset root or a video that cannot be used
     |-- ConfigError         a suite, option or name that does not exist or does not fit
     |-- WorkFolderError     a work folder or database that is locked, damaged or from another version
+    |-- WeightsMissing      a full-size network whose published weights nobody brought
     `-- EnvironmentFault    packages, disk or operating system not as the project needs them
     Diverged                training produced NaN or made no progress; the cell becomes invalid, never private
 """
@@ -44,6 +45,18 @@ class WorkFolderError(UserError):
 
 class EnvironmentFault(UserError):
     """Packages, disk or operating system are not as the project needs them."""
+
+
+class WeightsMissing(UserError):
+    """A full-size network whose published weights are not here; its column says `weights missing: NAME`."""
+
+    def __init__(self, name: str, remedy: str):
+        self.name = name
+        super().__init__(f"weights missing: {name}.", "Published networks are never downloaded, and nothing stands in "
+                         "for them under their name.", remedy)
+
+    def __reduce__(self):
+        return type(self), (self.name, self.remedy)
 
 
 class Diverged(Exception):

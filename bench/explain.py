@@ -91,11 +91,13 @@ def _run_again(work: WorkFolder, fresh: WorkFolder, cell: store.Cell, jobs: int,
                         profile=config["profile"])
     clips = work.read_stage("clips", record["identity"]["inputs"]["clips"])["identity"]["config"]
     root = Path(clips["root"]) if clips["root"] else None
-    metric = None if config["attack"] else str(Spec(config["metric"], config["evaluator"]))
-    plan = make_plan(Request(base, [str(Spec(config["method"], config["variant"]))],
-                             [config["attack"]] if config["attack"] else [], [metric] if metric else [], root), fresh)
-    score = next(s for s in plan.scores if (s.config["method"], s.config["variant"]) == (config["method"],
-                                                                                       config["variant"]))
+    column = config["attack"] or str(Spec(config["metric"], config["evaluator"]))
+    attacks, metrics = ([column], []) if config["attack"] else ([], [column])
+    if config["via"] != "direct":  # the column is one of those on what the recovery attack made
+        base, attacks, metrics = base.model_copy(update={"via": [column]}), [config["via"]], []
+    plan = make_plan(Request(base, [str(Spec(config["method"], config["variant"]))], attacks, metrics, root), fresh)
+    place = ("method", "variant", "via", "attack")
+    score = next(s for s in plan.scores if all(s.config[k] == config[k] for k in place))
     plan = narrowed(plan, [score])
     for stage in plan.stages:
         if stage.kind in REUSED and work.is_done(stage.kind, stage.digest):

@@ -89,7 +89,7 @@ def unranked_reason(cell: Cell) -> str:
     if cell.get("better") not in ("higher", "lower") or cell.get("role") == "descriptive":
         return "descriptive: never ranked"
     if exceeds(cell):
-        return f"exceeds its own claim: the interval lies above the ceiling {cell['ceiling']:.3f}"
+        return f"exceeds its own claim: the interval lies beyond the ceiling {cell['ceiling']:.3f}"
     if (source := cell.get("source") or "measured") != "measured":
         return f"{source}, not measured here"
     return ""

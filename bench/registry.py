@@ -22,8 +22,9 @@ from types import ModuleType
 from typing import Any
 
 from bench.errors import ConfigError, EnvironmentFault, PluginError, nearest
+from bench.measures import Attack, Column, Evaluator, Metric, SetMetric, VideoMetric
 from bench.sources import ROOT, digest_of, source_closure
-from bench.types import Attack, Column, Evaluator, Method, Metric
+from bench.types import Method
 
 KINDS = ("methods", "attacks", "metrics", "datasets")
 FOLDERS = {"methods": ROOT / "methods", "attacks": ROOT / "attacks", "metrics": ROOT / "metrics",
@@ -98,9 +99,9 @@ def _class_decorator(kind: str, name: str, base: type) -> Callable[[type], type]
 
 
 def metric(name: str, *, column: Column | None = None, of: str = "pair") -> Callable[[Any], Any]:
-    """Register a pure function (with its Column) or an Evaluator class as the metric `name`."""
+    """Register a pure function (with its Column), or an Evaluator, VideoMetric or SetMetric class, as `name`."""
     def decorate(obj: Any) -> Any:
-        if isinstance(obj, type) and issubclass(obj, Evaluator):
+        if isinstance(obj, type) and issubclass(obj, (Evaluator, VideoMetric, SetMetric)):
             obj.name = name
             _register("metrics", name, obj)
             return obj

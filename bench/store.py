@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,22 +20,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import registry
-from bench.errors import ConfigError, DataError, WorkFolderError, nearest
-from bench.run.cache import WorkFolder, canonical, write_json
-from bench.run.cells import failed_cells, undefined_cells
+from bench.errors import ConfigError, WorkFolderError, nearest
+from bench.run.cache import WorkFolder, canonical
+from bench.run.cells import failed_cells, undefined_cells, value_of
 from bench.run.evidence import behind, claim_rows, withdrawn
 from bench.run.trials import SCHEMA as TRIAL_SCHEMA
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+READABLE = (2, 3)  # of exports; what an older one lacks is empty
 TABLES = ("runs", "artifacts", "trials", "cells", "claims", "exclusions", "environment")
 _CELL = pa.schema([
     *[(n, pa.string()) for n in ("id", "method", "variant", "dataset", "profile", "lane", "unit", "adjacency",
                                  "horizon", "attack", "metric", "evaluator", "via", "decoding", "metric_unit",
                                  "better", "role", "title", "status", "source", "digest", "split", "text", "control",
-                                 "seeds", "params", "person_values", "score", "plugins", "suite")],
+                                 "seeds", "params", "details", "person_values", "score", "plugins", "suite", "column")],
     *[(n, pa.float64()) for n in ("epsilon", "delta", "value", "lo", "hi", "chance", "ceiling", "finished")],
     *[(n, pa.int64()) for n in ("n", "people", "draws")], ("statistic", pa.string()), ("superseded", pa.bool_())])
-_JSON = ("seeds", "params", "person_values", "plugins")
+_JSON = ("seeds", "params", "details", "person_values", "plugins")
 _SCHEMAS = {
     "runs": pa.schema([("started", pa.float64()), ("finished", pa.float64()), ("suite", pa.string()),
                        ("command", pa.string()), ("status", pa.string()), ("stages", pa.int64()),
@@ -99,10 +99,19 @@ def _collect(work: WorkFolder) -> dict[str, pa.Table]:
     tables["trials"] = _trials(work, {c["score"] for c in cells if c["score"]})
     for folder in sorted((work.root / "imports").glob("*")):
         for name in TABLES:
-            tables[name] = pa.concat_tables([tables[name], pq.read_table(folder / f"{name}.parquet",
-                                                                        schema=_SCHEMAS[name])])
+            tables[name] = pa.concat_tables([tables[name], _imported(folder / f"{name}.parquet", _SCHEMAS[name])])
     tables["cells"] = _newest_marked(tables["cells"])
     return {name: tables[name] for name in TABLES}
+
+
+def _imported(path: Path, schema: pa.Schema) -> pa.Table:
+    """A table of an export; a column that an older schema did not have is empty (of a cell: its metric's name)."""
+    table = pq.read_table(path)
+    for field in schema:
+        if field.name not in table.column_names:
+            fill = table["metric"] if field.name == "column" else pa.nulls(table.num_rows, field.type)
+            table = table.append_column(field, fill)
+    return table.select(schema.names).cast(schema)
 
 
 def _without_root(identity: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +167,7 @@ def _trials(work: WorkFolder, scores: set[str]) -> pa.Table:
         for name, digest in sorted(record["identity"]["inputs"].items()):
             if not name.startswith("trials:") or record["digest"] not in scores:
                 continue
-            for kind in ("attack", "compare", "metric"):
+            for kind in ("attack", "compare", "match", "metric"):
                 path = work.stage(kind, digest) / "trials.parquet"
                 if not path.is_file():
                     continue
@@ -233,24 +242,36 @@ def find_cell(cells: list[Cell], wanted: str) -> Cell:
     return hits[0]
 
 
-# ---- checking and moving -------------------------------------------------------------------------------------------
+# ---- checking -------------------------------------------------------------------------------------------
 
 _RECOMPUTED = """
     WITH person AS (SELECT score, "column", person, avg(value) AS m FROM trials
                     WHERE value IS NOT NULL AND NOT isnan(value) GROUP BY ALL),
          recall AS (SELECT score, "column", truth, avg(value) AS m FROM trials WHERE truth >= 0 GROUP BY ALL)
-    SELECT c.id, c.method, c.metric, c.value,
-           CASE c.statistic WHEN 'uar' THEN (SELECT avg(m) FROM recall r WHERE r.score = c.score
-                                             AND r."column" = c.metric)
-                            ELSE (SELECT avg(m) FROM person p WHERE p.score = c.score AND p."column" = c.metric) END
+    SELECT c.id, c.method, c.metric, c.value, c.statistic, c.score, c."column",
+           CASE c.statistic
+           WHEN 'uar' THEN (SELECT avg(m) FROM recall r WHERE r.score = c.score AND r."column" = c."column")
+           WHEN 'jackknife' THEN (SELECT max(m) FROM person p WHERE p.score = c.score AND p."column" = c."column"
+                                  AND p.person = 0)
+           ELSE (SELECT avg(m) FROM person p WHERE p.score = c.score AND p."column" = c."column") END
     FROM cells c WHERE c.value IS NOT NULL"""
+
+
+def _again(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, str, str, float, float | None]]:
+    """(cell, method, metric, stored value, value of its trials); an equal error rate is no SQL and is counted here."""
+    for cell, method, metric, value, statistic, score, column, again in con.execute(_RECOMPUTED).fetchall():
+        if statistic == "eer":
+            rows = con.execute('SELECT person, truth, value FROM trials WHERE score = ? AND "column" = ?',
+                               [score, column]).fetchnumpy()
+            again = value_of(rows, statistic, 0)
+        yield cell, method, metric, value, again
 
 
 def check(work: WorkFolder, path: Path) -> list[str]:
     """Everything that is wrong with the database: values that SQL does not give again, rows that the folders lack."""
     problems = []
     with opened(path) as con:
-        for cell, method, metric, value, again in con.execute(_RECOMPUTED).fetchall():
+        for cell, method, metric, value, again in _again(con):
             if again is None or not math.isclose(value, again, rel_tol=1e-9, abs_tol=1e-9):
                 problems.append(f"cell {cell} ({method}, {metric}) is {value}, its trials give {again}")
         expected = _collect(work)
@@ -266,32 +287,9 @@ def _bag(table: pa.Table) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=str) for row in table.to_pylist())
 
 
-def export(path: Path, out: Path) -> list[Path]:
-    """Write every table as parquet with a hashed manifest: what may be published. The vault is not in the database."""
-    out.mkdir(parents=True, exist_ok=True)
+def write_tables(path: Path, out: Path) -> list[Path]:
+    """Every table of a database as a parquet file in `out`."""
     with opened(path) as con:
         for name in TABLES:
             pq.write_table(con.sql(f"SELECT * FROM {name}").to_arrow_table(), out / f"{name}.parquet")
-    files = [out / f"{name}.parquet" for name in TABLES]
-    write_json(out / "manifest.json", {"schema": SCHEMA_VERSION, "files": {f.name: _sha(f) for f in files}})
-    return [*files, out / "manifest.json"]
-
-
-def import_folder(work: WorkFolder, source: Path) -> Path:
-    """Keep an export in the work folder, after checking its manifest. Raises DataError when anything differs."""
-    path = source / "manifest.json"
-    if not path.is_file():
-        raise DataError(f"{source} is no export: it has no manifest.json.", "", "Make one with `veilbench db export`.")
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    wrong = [n for n in (f"{t}.parquet" for t in TABLES)
-             if not (source / n).is_file() or _sha(source / n) != manifest["files"].get(n)]
-    if wrong or manifest["schema"] != SCHEMA_VERSION:
-        raise DataError(f"The export {source} does not match its manifest: {', '.join(wrong) or 'other schema'}.",
-                        "A changed export is not what was measured.", "Fetch it again.")
-    target = work.root / "imports" / _sha(path)[:20]
-    shutil.copytree(source, target, dirs_exist_ok=True)
-    return target
-
-
-def _sha(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return [out / f"{name}.parquet" for name in TABLES]

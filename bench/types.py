@@ -6,7 +6,7 @@ Video is `uint8 (T, H, W, 3)` RGB at every border; `as_float()` gives `float32 (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -81,6 +81,8 @@ class Method:
     needs: labels that `fit` may read, a subset of LABELS; reading another one raises.
     variants: named settings; `veilbench run demo --method blur@8` builds `Blur(**variants["8"])`.
     fits: False when there is nothing to fit; then no development data is opened.
+    memory_between_clips: does a released clip of a whole video depend on its other clips? If so the harness also asks
+    for clips that are released each for itself.
     """
 
     name: ClassVar[str] = ""
@@ -89,6 +91,7 @@ class Method:
     assets: ClassVar[tuple[str, ...]] = ()
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     fits: ClassVar[bool] = False
+    memory_between_clips: ClassVar[bool] = False
     control: ClassVar[Literal["positive", "negative"] | None] = None
     claim: Claim = NO_CLAIM
 
@@ -115,132 +118,21 @@ class Anonymizer(Method):
 
 
 @dataclass(frozen=True)
-class ThreatModel:
-    """What an attacker knows and reads. It is printed beside every number of the attack."""
-
-    knows: str  # one sentence
-    reads: Literal["frame", "clip", "video", "transcript"]
-    trained_on: Literal["released enrolment", "original enrolment", "development pairs", "nothing"]
-    decoding: Literal["assembled", "isolated"] = "assembled"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One published number of an attack or metric.
-
-    better: said from the release's side: "higher", "lower" or "none" (descriptive, never ranked).
-    statistic: "mean" = mean of person means with a t interval; "uar" = unweighted average recall with a
-    stretched percentile cluster bootstrap over people (PROTOCOL 8).
-    role: "privacy" or "utility" columns rank; "descriptive" ones never do.
-    """
-
-    id: str
-    unit: str
-    better: Literal["higher", "lower", "none"]
-    low: float
-    high: float
-    title: str
-    statistic: Literal["mean", "uar"] = "mean"
-    role: Literal["privacy", "utility", "descriptive"] = "descriptive"
-    source: str = ""
-
-
-@dataclass(frozen=True)
 class Sample:
-    """A video together with what a threat model grants about it. `label` and `person` are class indices or None."""
+    """A video together with what a threat model grants about it. `label` and `person` are class indices or None.
+
+    redraws: further releases of the same input with independent noise, where the suite asked for them.
+    """
 
     video: Video
     person: int | None = None
     label: int | None = None
+    redraws: tuple[Video, ...] = ()
 
-
-class Attack:
-    """Base of every attack. `columns` are the numbers it publishes, `threat` what it knows."""
-
-    name: ClassVar[str] = ""
-    threat: ClassVar[ThreatModel]
-    columns: ClassVar[tuple[Column, ...]] = ()
-    assets: ClassVar[tuple[str, ...]] = ()
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-
-
-class Identify(Attack):
-    """Who is it? Fitted on enrolment videos with known people, then scores probe videos."""
-
-    def fit(self, enrolment: Sequence[Sample], people: int, assets: Mapping[str, Any], ctx: Context) -> None:
-        """`enrolment` has `person` in 0 .. people - 1. Raises Diverged when training fails."""
-        raise NotImplementedError
-
-    def score(self, video: Video) -> np.ndarray:
-        """(N, P) float: one row per trial (frame, clip or whole video), higher = more likely that person."""
-        raise NotImplementedError
-
-    def state(self) -> Mapping[str, np.ndarray]:
-        """The fitted attacker as arrays."""
-        raise NotImplementedError
-
-    def load(self, state: Mapping[str, np.ndarray], people: int, ctx: Context) -> None:
-        """Take back what `state` gave, in another process."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How a branch of a transcript was noised: the law's name (None = in clear) and its scale (T,) of every step.
-
-    gaussian: standard deviation.  discrete_laplace: b.  randomized_response: epsilon.
-    """
-
-    law: str | None
-    scale: np.ndarray
-
-
-class Compare(Attack):
-    """Which of some known inputs gave this transcript? Reads noisy values, no picture; trains nothing."""
-
-    def score(self, released: Mapping[str, np.ndarray], candidates: Mapping[str, np.ndarray],
-              noise: Mapping[str, Noise]) -> np.ndarray:
-        """(P,) float, higher = more likely. released: {branch: (T, dim)}; candidates: {branch: (P, T, dim)}."""
-        raise NotImplementedError
-
-
-class Evaluator:
-    """A utility network retrained on each method's development releases (metric `name@evaluator`)."""
-
-    name: ClassVar[str] = ""
-    columns: ClassVar[tuple[Column, ...]] = ()
-    assets: ClassVar[tuple[str, ...]] = ()
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    reads: ClassVar[str] = "assembled"
-
-    def fit(self, train: Sequence[Sample], calibration: Sequence[Sample], classes: int,
-            assets: Mapping[str, Any], ctx: Context) -> None:
-        """Train on `train`, choose on `calibration`. Raises Diverged when training fails."""
-        raise NotImplementedError
-
-    def predict(self, video: Video) -> np.ndarray:
-        """(classes,) float, higher = more likely: one decision per source video."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A pure function over released frames, or over pairs of original and released frames.
-
-    of = "pair": function(original, released) on float32 (T, 3, H, W) in [0, 1] -> (T,) one value per frame.
-    of = "release": function(frames) on uint8 (T, H, W, 3) -> (T,) one value per frame.
-    NaN marks a frame on which the metric is undefined; the harness averages the others, frame -> video -> person.
-    """
-
-    name: str
-    function: Callable[..., np.ndarray]
-    of: Literal["pair", "release"]
-    column: Column
-    doc: str = ""
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return (self.column,)
+    def draw(self, epoch: int) -> Video:
+        """Fresh noise each epoch: epoch e reads release e mod R."""
+        every = (self.video, *self.redraws)
+        return every[epoch % len(every)]
 
 
 # ---- datasets ------------------------------------------------------------------------------------------------------

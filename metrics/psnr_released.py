@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench import Column, metric
-
-CAP_DB = 100.0  # equal frames have no finite PSNR
+from bench.nets.image_quality import CAP_DB, psnr
 
 
 @metric("psnr_released", of="pair", column=Column(
@@ -19,8 +18,4 @@ def psnr_released(original: np.ndarray, released: np.ndarray) -> np.ndarray:
     logarithm: the mean of frame values is not the PSNR of the pooled error. Descriptive: more distortion is neither
     more private nor less useful by itself. Raises ValueError when the shapes differ.
     """
-    if original.shape != released.shape:
-        raise ValueError(f"both videos need one shape, got {original.shape} and {released.shape}")
-    error = original.astype(np.float64) - released
-    mse = np.square(error).mean(axis=(1, 2, 3))  # (T,)
-    return np.minimum(-10.0 * np.log10(np.maximum(mse, 1e-30)), CAP_DB)
+    return psnr(original, released)

@@ -33,7 +33,7 @@ from bench.run import suite as suites
 from bench.run.audit_plan import audit_stage, refuted_methods
 from bench.run.audit_trials import audit_releases, canary, detectable, distance, releases_for_scale, scale_row
 from bench.run.cache import WorkFolder, write_json
-from bench.run.plan import ENFORCED_FACTS
+from bench.run.rows import ENFORCED_FACTS
 from bench.run.stages import Job
 from bench.run.workers import method_facts
 from bench.seeds import derive

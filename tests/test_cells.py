@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats as peers
 
+from bench import open_set
+from bench.measures import Column
+from bench.ranking import cell_key
 from bench.run.cells import blank_cells, cell_id, failed_cells, measured_cells, undefined_cells
 from bench.run.trials import SCHEMA, Trial
-from bench.types import Column
 
 TOP1 = Column(id="top1", unit="rate", better="lower", low=0, high=1, title="T", role="privacy")
 FER = Column(id="fer", unit="rate", better="higher", low=0, high=1, title="F", role="utility")
@@ -89,9 +91,47 @@ def test_seeds_are_averaged_and_the_worst_is_told(column, worst):
         values({1: [0.8], 2: [0.8]}, column.id, 3)
     cell = measured_cells(config(column, seeds=(1, 2, 3)), table(trials), {"chance": 0.5}, "s")[0]
     assert cell["value"] == pytest.approx(0.5) and cell["seeds"] == [1, 2, 3]
-    assert cell["params"]["worst_seed"] == pytest.approx(worst)
-    assert cell["params"]["seed_sd"] == pytest.approx(0.3)
-    assert one(values({1: [1], 2: [0]}), TOP1)["params"] is None
+    assert cell["details"]["worst_seed"] == pytest.approx(worst)
+    assert cell["details"]["seed_sd"] == pytest.approx(0.3) and cell["params"] is None  # no part of the key
+    assert one(values({1: [1], 2: [0]}), TOP1)["details"] is None
+
+
+# ---- open set, sets of clips ---------------------------------------------------------------------------------------
+
+TAR = [Column(id="tar", unit="rate", better="lower", low=0, high=1, title="T", role="privacy", params={"far": far})
+       for far in (0.1, 0.01)]
+EER = Column(id="eer", unit="rate", better="higher", low=0, high=1, title="E", role="privacy", statistic="eer")
+FD = Column(id="fd_id", unit="1", better="none", low=0, high=4, title="F", statistic="jackknife")
+
+
+def test_two_columns_of_one_id_are_told_apart_by_their_parameters():
+    trials = values({p: [1.0] for p in range(1, 7)}, "tar[far=0.1]") + values({p: [0.5] for p in range(1, 7)},
+                                                                             "tar[far=0.01]")
+    result = {"chance": {"tar[far=0.1]": 0.1, "tar[far=0.01]": 0.01}, "status": {"tar[far=0.01]": "indicative"}}
+    wide, narrow = measured_cells(config(*TAR), table(trials), result, "s")
+    assert (wide["value"], wide["chance"], wide["status"], wide["params"]) == (1.0, 0.1, "ok", {"far": 0.1})
+    assert (narrow["value"], narrow["chance"], narrow["status"]) == (0.5, 0.01, "indicative")
+    assert wide["id"] != narrow["id"] and cell_key(wide) != cell_key(narrow)
+
+
+def test_the_equal_error_rate_of_scored_pairs():
+    """Every genuine score is above every impostor's but one person's, which are swapped."""
+    pairs = [Trial("eer", p, 1, 0, 0, 42, 1.0 if (p == t) != (p == 6) else 0.0, truth=t)
+             for p in range(1, 7) for t in range(1, 7)]
+    cell = one(pairs, EER)
+    scores = np.array([t.value for t in pairs])
+    genuine = np.array([t.truth == t.person for t in pairs])
+    assert cell["value"] == pytest.approx(open_set.eer(scores[genuine], scores[~genuine]))
+    assert cell["people"] == 6 and cell["lo"] <= cell["value"] <= cell["hi"] and cell["person_values"][1] == 0.0
+
+
+def test_a_distance_of_sets_has_a_jackknife_interval_and_belongs_to_nobody():
+    leave = {1: 1.0, 2: 1.2, 3: 0.9, 4: 1.1, 5: 1.3}
+    rows = [Trial("fd_id", p, 0, 0, 0, 42, v) for p, v in {0: 1.05, **leave}.items()]
+    cell = measured_cells(config(FD), table(rows), {"clips": 40, "floor": 0.2}, "s")[0]
+    error = np.sqrt(4 / 5 * np.square(np.array(list(leave.values())) - 1.1).sum())
+    assert cell["value"] == 1.05 and cell["hi"] == pytest.approx(1.05 + peers.t.ppf(0.975, 4) * error)
+    assert (cell["people"], cell["n"], cell["person_values"], cell["details"]) == (5, 40, {}, {"floor": 0.2})
 
 
 def test_a_failed_row_is_invalid_in_every_column_and_never_a_number():

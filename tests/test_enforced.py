@@ -173,16 +173,20 @@ def test_no_two_releases_share_their_noise(work):
 # ---- ceilings and lanes of cells -----------------------------------------------------------------------------------
 
 def test_the_ceiling_of_a_cell():
-    rows = {"truth": np.array([0, 1, 2, 0, 1, 2])}
+    rows = {"truth": np.array([0, 1, 2, 0, 1, 2]), "value": np.ones(6)}
+
+    def ceiling_of(column, *more):
+        return cells_of.ceiling_of({"id": column, "params": None}, *more)
+
     gaussian = {"kind": "gaussian", "mu": 1.5, "norm_clipped": True}
-    one = cells_of.ceiling_of("top1", gaussian, {"classes": 3, "clips_read": {"1": 6}}, rows)
+    one = ceiling_of("top1", gaussian, {"classes": 3, "clips_read": {"1": 6}}, rows)
     assert one == pytest.approx(norm.cdf(norm.ppf(1 / 3) + 0.75), abs=1e-9)
-    mixed = cells_of.ceiling_of("top1", gaussian, {"classes": 3, "clips_read": {"1": 3, "4": 3}}, rows)
+    mixed = ceiling_of("top1", gaussian, {"classes": 3, "clips_read": {"1": 3, "4": 3}}, rows)
     assert mixed == pytest.approx((one + norm.cdf(norm.ppf(1 / 3) + 1.5)) / 2, abs=1e-9)
-    pure = cells_of.ceiling_of("fer", {"kind": "pure", "epsilon": 1.0}, {"classes": 3, "clips_read": {"1": 6}}, rows)
+    pure = ceiling_of("fer", {"kind": "pure", "epsilon": 1.0}, {"classes": 3, "clips_read": {"1": 6}}, rows)
     assert pure == pytest.approx(math.e / (math.e + 2), abs=1e-9)
-    assert cells_of.ceiling_of("top1", None, {"classes": 3, "clips_read": {"1": 6}}, rows) is None
-    assert cells_of.ceiling_of("psnr_released", gaussian, {"clips_read": {"1": 6}}, rows) is None
+    assert ceiling_of("top1", None, {"classes": 3, "clips_read": {"1": 6}}, rows) is None
+    assert ceiling_of("psnr_released", gaussian, {"clips_read": {"1": 6}}, rows) is None
 
 
 def test_only_a_clip_claim_bounds_who_is_who(work):

@@ -11,12 +11,13 @@ from conftest import ROOT
 
 # Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
 LAYERS = (
-    ("bench.errors", "bench.sources"), ("bench.types",),
-    ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect", "bench.stats",
+    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures",),
+    ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
+     "bench.stats", "bench.open_set", "bench.frechet",
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
-    ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",),
+    ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
@@ -29,6 +30,7 @@ PLUGIN_KINDS = ("methods", "attacks", "metrics", "bench.data")
 OWNERS = {
     "av": ("bench/video.py", "bench/video_out.py"), "facenet_pytorch": ("bench/detect.py",),
     "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
+    "transformers": ("bench/nets/*.py",),
     "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
     "typer": ("bench/cli.py",),
 }
@@ -108,7 +110,7 @@ def test_the_layer_rule_sees_a_wrong_import(importer, imported):
 
 def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
-               "bench.privacy", "bench.privacy.accounting")
+               "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
     assert not wrong

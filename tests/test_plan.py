@@ -9,9 +9,11 @@ from bench.errors import ConfigError, DataError
 from bench.run import plan as planning
 from bench.run import suite
 from bench.run.cache import WorkFolder
-from bench.run.plan import Request, fingerprint, make_plan, narrowed, with_options
+from bench.run.plan import Request, make_plan, narrowed, with_options
+from bench.run.rows import fingerprint
 
-FACTS = {"lane": "none", "needs": [], "assets": [], "fits": False, "control": None, "doc": "", "variants": [],
+FACTS = {"lane": "none", "needs": [], "assets": [], "fits": False, "memory_between_clips": False,
+         "control": None, "doc": "", "variants": [],
          "claim": {"unit": "none", "adjacency": "none", "horizon": "none", "delta": 0.0, "epsilon": "inf"}}
 BLOCKS = suite.load(str(SUITE))
 

@@ -16,8 +16,8 @@ from bench import registry, store
 from bench.data.clips import Clips, write_clips
 from bench.errors import DataError, Diverged, Undefined
 from bench.run import stage_attack
-from bench.run.cache import WorkFolder
-from bench.run.released import open_release
+from bench.run.cache import WorkFolder, write_json
+from bench.run.released import open_release, people_of
 from bench.run.stage_metric import run_metric
 from bench.run.stage_release import run_release
 from bench.run.stages import Job
@@ -136,7 +136,7 @@ def test_a_release_folder_names_nobody(stage, small):
     assert SEED.to_bytes(8, "little") not in seen
     assert set(json.loads((stage / "release" / "release.json").read_text())) == {
         "schema", "method", "variant", "profile", "dataset", "canvas_px", "decoding", "draws", "files", "lane", "claim",
-        "isolation"}
+        "isolation", "memory"}
     assert {p.name for p in stage.iterdir()} == {"release", "vault"}
     assert {p.name for p in (stage / "release").iterdir()} == {"release.json", "manifest.parquet", "media"}
 
@@ -230,6 +230,8 @@ def test_an_evaluator_is_undefined_on_one_label(tmp_path):
 class Scorer:
     """An attacker that gives every trial the same scores."""
 
+    threat = registry.get("attacks", "plr").threat
+
     def __init__(self, value):
         self.value = value
 
@@ -245,6 +247,7 @@ def test_constant_scores_are_chance_and_scores_that_are_no_numbers_diverge(stage
     monkeypatch.setattr(stage_attack, "_build", lambda job: Scorer(value))
     (tmp_path / "train").mkdir()
     save_tensors(tmp_path / "train" / "state.safetensors", {})
+    write_json(tmp_path / "train" / "people.json", people_of(open_release(stage, role="enrolment")))
     config = {"attack": "plr", "variant": None, "budget": {}, "profile": "tiny", "seed": 1, "numbers_seed": 1}
     (tmp_path / "out").mkdir()
     job = Job(config, {"train": tmp_path / "train", "release": stage}, tmp_path / "out", lambda text: None)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import SUITE
 
-from bench import store
+from bench import exchange, store
 from bench.data.clips import Clips
 from bench.errors import ConfigError, DataError, WorkFolderError
 from bench.run.cache import WorkFolder, write_json
@@ -222,7 +222,7 @@ def test_a_changed_export_is_refused(exported, cli, tmp_path, spoil):
     answer = cli("db", "import", exported, "--workdir", tmp_path / "other")
     assert answer.code == 2 and "export" in answer.err and not (tmp_path / "other" / "veilbench.duckdb").exists()
     with pytest.raises(DataError):
-        store.import_folder(WorkFolder(tmp_path / "other"), exported)
+        exchange.import_folder(WorkFolder(tmp_path / "other"), exported)
 
 
 def test_the_own_export_imported_again_does_not_double_a_cell(exported, copied, cli):

@@ -10,7 +10,8 @@ import pytest
 
 from bench import NO_CLAIM, Anonymizer, Video, errors
 from bench.errors import UserError, nearest
-from bench.types import CLIP_FRAMES, Column, Metric
+from bench.measures import Column, Metric
+from bench.types import CLIP_FRAMES
 
 
 @pytest.mark.parametrize("frames", [
@@ -45,8 +46,10 @@ def test_a_metric_has_one_column():
 
 def test_errors_are_one_paragraph_and_survive_the_trip_between_processes():
     kinds = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, UserError)]
-    assert len(kinds) == 6
-    for kind in kinds:
+    assert len(kinds) == 7
+    gone = pickle.loads(pickle.dumps(errors.WeightsMissing("raft", "Bring them.")))
+    assert gone.name == "raft" and str(gone).startswith("weights missing: raft. ") and gone.remedy == "Bring them."
+    for kind in set(kinds) - {errors.WeightsMissing}:
         error = pickle.loads(pickle.dumps(kind("What. ", "", "Do.")))
         assert type(error) is kind and str(error) == "What. Do." and (error.what, error.remedy) == ("What. ", "Do.")
 

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_only_evaluation_networks_are_shipped_and_all_are_as_their_digests_say():
-    assert NAMES == ["expression_eval", "identity_eval"] and set(NAMES) <= set(ASSETS)
+    assert NAMES == ["expression_eval", "feature_eval", "identity_eval"] and set(NAMES) <= set(ASSETS)
     assert weights.check() == []
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.measures import Identify
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, load_matching, predict, train_classifier
 from bench.sampling import spread
-from bench.types import Context, Identify, Sample, Video
+from bench.types import Context, Sample, Video
 
 ARCHITECTURE = {"tiny": "resnet10t", "paper": "resnet50"}
 
@@ -34,14 +35,15 @@ class FrameAttacker(Identify):
         self.model = frame_classifier(ARCHITECTURE[ctx.profile], people)
         load_matching(self.model, dict(assets["identity_eval"]))
         rng = ctx.rng("frames")
-        train_classifier(self.model, lambda epoch: self._draw(enrolment, rng), self.recipe,
+        train_classifier(self.model, lambda epoch: self._draw(enrolment, epoch, rng), self.recipe,
                          ctx.torch_seed("order"), report=ctx.report)
 
-    def _draw(self, enrolment: Sequence[Sample], rng: np.random.Generator) -> Data:
+    def _draw(self, enrolment: Sequence[Sample], epoch: int, rng: np.random.Generator) -> Data:
         frames, targets = [], []
         for sample in enrolment:
-            chosen = rng.choice(len(sample.video), min(self.frames_per_video, len(sample.video)), replace=False)
-            frames.append(sample.video.frames[np.sort(chosen)])
+            video = sample.draw(epoch)
+            chosen = rng.choice(len(video), min(self.frames_per_video, len(video)), replace=False)
+            frames.append(video.frames[np.sort(chosen)])
             targets += [sample.person] * len(chosen)
         return torch.from_numpy(np.concatenate(frames)), torch.tensor(targets)
 

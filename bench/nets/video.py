@@ -57,8 +57,9 @@ def as_clip_input(clips: torch.Tensor, side_px: int) -> torch.Tensor:
 
 
 def cut_head(state: dict[str, torch.Tensor], classes: int) -> dict[str, torch.Tensor]:
-    """The same X3D with only its first `classes` outputs."""
-    return {k: v[:classes] if k.endswith((".proj.weight", ".proj.bias")) else v for k, v in state.items()}
+    """The same X3D or clip transformer with only its first `classes` outputs."""
+    last = (".proj.weight", ".proj.bias") if "head.weight" not in state else ("head.weight", "head.bias")
+    return {k: v[:classes] if k.endswith(last) else v for k, v in state.items()}
 
 
 def gain_clips(batch: torch.Tensor, generator: torch.Generator, *, gain: float = 0.1) -> torch.Tensor:

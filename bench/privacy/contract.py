@@ -119,7 +119,6 @@ class PrivateMethod(Method):
 
     lane: ClassVar[str] = "enforced"
     atom: ClassVar[str] = "clip"
-    memory_between_clips: ClassVar[bool] = False  # does `render` of an assembled video read other clips?
     branches: tuple[Branch, ...] = ()
     terms: FullClaim
 

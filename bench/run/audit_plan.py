@@ -12,7 +12,7 @@ from bench.privacy.checks import count
 from bench.registry import Spec
 from bench.run.cache import WorkFolder
 from bench.run.enforced import priced
-from bench.run.plan import ENFORCED_FACTS, Builder
+from bench.run.rows import ENFORCED_FACTS, Builder
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 

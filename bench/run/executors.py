@@ -29,7 +29,7 @@ from typing import Any
 import cv2
 
 from bench import __version__, registry
-from bench.errors import Diverged, Undefined, UserError
+from bench.errors import Diverged, Undefined, UserError, WeightsMissing
 from bench.run.cache import WorkFolder, write_json
 from bench.run.stages import Job, Stage, function, identity
 
@@ -214,7 +214,7 @@ def _child(payload: str, root: str, pipe: Connection) -> None:
     except BaseException as error:
         if not isinstance(error, UserError):  # that one says all; the log ends with what the method printed
             traceback.print_exc()
-        answer = {"ok": False, "reason": _reason(error), "undefined": isinstance(error, Undefined)}
+        answer = {"ok": False, "reason": _reason(error), "undefined": isinstance(error, (Undefined, WeightsMissing))}
         shutil.rmtree(made, ignore_errors=True)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -30,11 +30,16 @@ class Released:
     role: str
     first_stream: int = 0  # of an enforced method: where its clips stand in the transcript
     streams: int = 0
+    memory: bool = True  # may a clip of a whole video depend on the video's other clips?
 
     @property
-    def clips_read(self) -> int:
-        """How many clips an attacker who reads this file may have read about: a renderer sees all of a video."""
-        return 1 if self.clip >= 0 else -(-self.frames // CLIP_FRAMES)
+    def clips(self) -> int:
+        """Clips in this file; the last one may be short."""
+        return -(-self.frames // CLIP_FRAMES)
+
+    def clips_read(self, reads: str) -> int:
+        """How many clips somebody may have read about who reads one "frame", one "clip" or the whole "video"."""
+        return self.clips if reads == "video" or self.memory else 1
 
     def read(self) -> Video:
         """The frames, exactly as released. Raises DataError when the file has another number of frames."""
@@ -49,13 +54,14 @@ def open_release(folder: Path, *, parts: Sequence[str] = (), role: str | None = 
                  draw: int | None = None) -> list[Released]:
     """Files of a release stage, joined with its id map, sorted by source video."""
     known = {r["id"]: r for r in pq.read_table(folder / "vault" / "idmap.parquet").to_pylist()}
+    memory = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8")).get("memory", True)
     found = []
     for record in pq.read_table(folder / "release" / "manifest.parquet").to_pylist():
         who = known[record["id"]]
         if (not parts or who["part"] in parts) and role in (None, who["role"]) and draw in (None, record["draw"]):
             found.append(Released(folder / "release" / "media" / record["file"], record["frames"], record["draw"],
                                   record["clip"], who["video"], who["person"], who["label"], who["part"],
-                                  who["role"], record.get("first_stream", 0), record.get("streams", 0)))
+                                  who["role"], record.get("first_stream", 0), record.get("streams", 0), memory))
     return sorted(found, key=lambda r: (r.video, r.draw, r.clip))
 
 
@@ -63,14 +69,6 @@ def isolation_of(folder: Path) -> dict[str, Any] | None:
     """The isolation that was in force when an enforced method was released; None for the other lanes."""
     found = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8")).get("isolation")
     return found if isinstance(found, dict) else None
-
-
-def clips_read(items: Sequence[Released], trials: int = 1) -> dict[str, int]:
-    """{clips that a trial reads about: number of trials}, for ceilings."""
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[str(item.clips_read)] = counts.get(str(item.clips_read), 0) + trials
-    return counts
 
 
 def people_of(items: Sequence[Released]) -> list[str]:
@@ -81,3 +79,30 @@ def batches(items: Sequence[Released]) -> Iterator[tuple[Released, Video]]:
     """One video at a time, so that memory does not grow with the release."""
     for item in items:
         yield item, item.read()
+
+
+def cut(video: Video) -> list[Video]:
+    """The clips of a video, 16 frames each, the last one as short as its unpadded part."""
+    return [Video(video.frames[start:start + CLIP_FRAMES], video.fps) for start in range(0, len(video), CLIP_FRAMES)]
+
+
+def isolated(items: Sequence[Released]) -> Iterator[tuple[Released, int, Video]]:
+    """(item, clip number, clip) for files that are clips and for whole videos, which are cut."""
+    for item in items:
+        clips = [item.read()] if item.clip >= 0 else cut(item.read())
+        for number, clip in enumerate(clips):
+            yield item, max(item.clip, 0) + number, clip
+
+
+def drawn(items: Sequence[Released], *, by_clip: bool) -> Iterator[tuple[Released, int, tuple[Video, ...]]]:
+    """(item of the first draw, clip number or -1, videos of all draws): each input once, its draws together."""
+    groups: dict[tuple[str, int], list[Released]] = {}
+    for item in items:
+        groups.setdefault((item.video, item.clip), []).append(item)
+    for group in groups.values():
+        first, videos = group[0], [item.read() for item in sorted(group, key=lambda i: i.draw)]
+        if by_clip and first.clip < 0:
+            for number, clips in enumerate(zip(*map(cut, videos), strict=True)):
+                yield first, number, clips
+        else:
+            yield first, first.clip, tuple(videos)

@@ -150,9 +150,9 @@ def run_enforced(job: Job) -> None:
 
 def noise_bits(config: Mapping[str, Any], clips: Clips) -> SeededBits:
     """Benchmark noise of one release and no other: two that shared it would give their difference away in clear."""
-    names = ("method", "variant", "profile", "decoding", "draws", "parts")
+    names = ("method", "variant", "profile", "decoding", "draws", "parts", "subset", "changed")
     return SeededBits(seeds.derive(int(config["seed"]), "protective-noise", clips.info["manifest"],
-                                   *(str(config[name]) for name in names)))
+                                   *(str(config.get(name)) for name in names)))
 
 
 def _blocks(count: int) -> Iterator[np.ndarray]:
@@ -180,15 +180,22 @@ def _transcript(job: Job, worker: PublicWorker, values: Mapping[str, np.ndarray]
     return whole
 
 
-def _rendered(worker: PublicWorker, job: Job, streams: Streams, transcript: Transcript, number: int,
-              clips: Clips) -> Video:
-    """One item, from its released values and public facts."""
+def _rendered(worker: PublicWorker, job: Job, streams: Streams, transcript: Transcript, number: int, clips: Clips,
+              *, backwards: bool = False) -> Video:
+    """One item, from its released values and public facts; a method without memory gets each clip for itself.
+
+    backwards: the clips in another order; a renderer that remembers what it rendered before gives another video.
+    """
     item = streams.items[number]
     frames = item.row.frames if item.clip < 0 else min(CLIP_FRAMES, item.row.frames - item.clip * CLIP_FRAMES)
-    public = {"fps": item.row.fps, "canvas_px": clips.info["canvas_px"], "frames": frames,
-              "profile": job.config["profile"]}
+    public = {"fps": item.row.fps, "canvas_px": clips.info["canvas_px"], "profile": job.config["profile"]}
     parts = [{name: rows[i] for name, rows in transcript.released.items()} for i in streams.of(number)]
-    return Video(worker.render(parts, public, job.config["decoding"]), item.row.fps)
+    if job.config["facts"]["memory_between_clips"]:
+        return Video(worker.render(parts, {**public, "frames": frames}, job.config["decoding"]), item.row.fps)
+    order = range(len(parts))
+    made = {k: worker.render([parts[k]], {**public, "frames": min(CLIP_FRAMES, frames - k * CLIP_FRAMES)}, "isolated")
+            for k in (reversed(order) if backwards else order)}
+    return Video(np.concatenate([made[k] for k in order]), item.row.fps)
 
 
 def _media(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcript,
@@ -205,16 +212,17 @@ def _media(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcr
 
 def _replay(job: Job, worker: PublicWorker, streams: Streams, transcript: Transcript, branches: tuple[Branch, ...],
             clips: Clips, pixels: list[str]) -> None:
-    """A fresh process gets the same released values: scales and videos must come out the same, bit for bit."""
+    """A fresh process gets the same released values, in the opposite order: all must come out the same, bit for bit."""
     planner = worker.planner(job.config["facts"], clips.info["canvas_px"])
     if planner is not None:
         _replay_plan(planner, worker.spec, streams, transcript, branches)
-    for number, digest in enumerate(pixels):
-        video = _rendered(worker, job, streams, transcript, number, clips)
+    for number, digest in reversed(list(enumerate(pixels))):
+        video = _rendered(worker, job, streams, transcript, number, clips, backwards=True)
         if hashlib.sha256(video.frames.tobytes()).hexdigest() != digest:
             raise PluginError(f"The video {number} of {worker.spec} differs on replay.",
                               "Rendering may read released values and public facts only.",
-                              "Mend `render`: no unseeded chance, no clock; nothing was published.")
+                              "Mend `render`: no unseeded chance, no clock, no memory of other videos; nothing was "
+                              "published.")
 
 
 def _replay_plan(planner: Planner, spec: Spec, streams: Streams, transcript: Transcript,
@@ -253,4 +261,4 @@ def _facts(job: Job, clips: Clips, transcript: Transcript, isolation: dict[str, 
                                                          for k, v in cost.as_dict().items()},
             "isolation": isolation, "noise": "seeded", "benchmark_only": True, "scales": scales,
             "raised_to_floor": transcript.raised, "transcript": digest, "branches": facts["branches"],
-            "replayed": True}
+            "replayed": True, "memory": facts["memory_between_clips"]}

@@ -1,51 +1,84 @@
-"""Stage `metric`: a pure metric over frames, or an evaluator retrained on the method's development releases."""
+"""Stage `metric`: a pure metric over frames, one with a network, a distance of two sets, or an evaluator retrained on
+the method's development releases.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from bench import registry
 from bench.data.clips import Clips
 from bench.errors import Diverged, PluginError, Undefined
+from bench.frechet import delete_one_people, same_data_floor
+from bench.measures import Evaluator, Metric, SetMetric, VideoMetric
 from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.released import Released, batches, clips_read, isolation_of, open_release, people_of
+from bench.run.released import Released, batches, cut, drawn, isolated, isolation_of, open_release, people_of
 from bench.run.stages import Job
-from bench.run.trials import Trial, finite, public_numbers, write_trials
+from bench.run.trials import ALL_PEOPLE, Trial, finite, public_numbers, write_trials
 from bench.run.views import asset_tensors
-from bench.types import CLIP_FRAMES, Evaluator, Metric, Sample
+from bench.types import CLIP_FRAMES, Sample, Video
+
+Result = tuple[list[Trial], dict]
 
 
 def run_metric(job: Job) -> None:
-    """config: metric, variant, budget, profile, seed; inputs: release, clips, assets."""
+    """config: metric, variant, budget, profile, seed, numbers_seed; inputs: release, clips, assets, direct if via."""
     use_threads()
     spec = Spec(job.config["metric"], job.config["variant"])
     plugin = registry.get("metrics", spec.name)
     items = open_release(job.inputs["release"], parts=("test",))
-    names = public_numbers(people_of(items), job.config["numbers_seed"], "people")
-    videos = public_numbers([i.video for i in items], job.config["numbers_seed"], "videos")
+    known = _Known(job, items)
     if isinstance(plugin, Metric):
-        rows, result = _pure(job, plugin, [i for i in items if i.role == "probe"], names, videos)
+        rows, result = _pure(job, plugin, known)
     else:
-        evaluator = plugin(**{**registry.settings("metrics", spec), **job.config["budget"]})
-        rows, result = _evaluate(job, evaluator, items, names, videos)
+        made = plugin(**{**registry.settings("metrics", spec), **job.config["budget"]})
+        rows, result = _videos(job, made, known) if isinstance(made, VideoMetric) else \
+            _sets(job, made, known) if isinstance(made, SetMetric) else _evaluate(job, made, known)
+    reads: Counter[str] = Counter(str(i.clips_read("video")) for i in items)
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {**result, "clips_read": clips_read(items),
+    write_json(job.out / "result.json", {**result, "clips_read": reads,
                                          "isolation": isolation_of(job.inputs["release"])})
 
 
-def _pure(job: Job, metric: Metric, items: list[Released], names: dict[str, int],
-          videos: dict[str, int]) -> tuple[list[Trial], dict]:
+class _Known:
+    """The released test videos, their originals, and the public numbers of people and videos."""
+
+    def __init__(self, job: Job, items: list[Released]):
+        self.items = items
+        self.probes = [i for i in items if i.role == "probe"]
+        self.people = public_numbers(people_of(items), job.config["numbers_seed"], "people")
+        self.videos = public_numbers([i.video for i in items], job.config["numbers_seed"], "videos")
+        self.seed = int(job.config["seed"])
+        self.clips = Clips(job.inputs["clips"])
+        self._sources = {row.video: row for row in self.clips.rows("test")}
+
+    def original(self, item: Released) -> Video:
+        """The same frames before release: the whole video, or the part that an isolated clip was made from."""
+        video = self.clips.video(self._sources[item.video])
+        start = max(item.clip, 0) * CLIP_FRAMES
+        return Video(video.frames[start:start + item.frames], video.fps)
+
+    def trial(self, column: str, item: Released, value: float) -> Trial:
+        return Trial(column, self.people[item.person], self.videos[item.video], max(item.clip, 0), item.draw,
+                     self.seed, value)
+
+
+def _mean(values: np.ndarray) -> float:
+    """Mean of the defined values, NaN where there is none."""
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+def _pure(job: Job, metric: Metric, known: _Known) -> Result:
     """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped."""
-    clips = Clips(job.inputs["clips"])
-    sources = {row.video: row for row in clips.rows("test")}
-    rows, undefined = [], 0
-    for item, video in batches(items):
+    rows = []
+    for item, video in batches(known.probes):
         if metric.of == "pair":
-            original = clips.video(sources[item.video]).as_float()
-            start = max(item.clip, 0) * CLIP_FRAMES  # an isolated clip is compared with its part of the source
-            values = metric.function(original[start:start + len(video)], video.as_float())
+            values = metric.function(known.original(item).as_float(), video.as_float())
         else:
             values = metric.function(video.frames)
         values = np.asarray(values, dtype=float)
@@ -53,30 +86,82 @@ def _pure(job: Job, metric: Metric, items: list[Released], names: dict[str, int]
             raise PluginError(f"The metric {metric.name} gave {values.shape} values for {len(video)} frames.",
                               "A metric gives one value per frame.",
                               "Return an array of shape (T,), NaN where undefined.")
-        undefined += int(np.isnan(values).all())
-        value = float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
-        rows.append(Trial(metric.column.id, names[item.person], videos[item.video], 0, item.draw,
-                          int(job.config["seed"]), value))
-    return rows, {"chance": None, "people": len(names), "undefined_videos": undefined}
+        rows.append(known.trial(metric.column.key, item, _mean(values)))
+    return rows, {"chance": None, "people": len(known.people),
+                  "undefined_videos": int(sum(np.isnan(r.value) for r in rows))}
 
 
-def _evaluate(job: Job, evaluator: Evaluator, items: list[Released], names: dict[str, int],
-              videos: dict[str, int]) -> tuple[list[Trial], dict]:
-    labels = Clips(job.inputs["clips"]).labels
+def _videos(job: Job, metric: VideoMetric, known: _Known) -> Result:
+    """One row a probe video and column: the mean of the video's defined values."""
+    metric.load(asset_tensors(job.inputs), job.context("metric", metric.name))
+    wanted, rows = {c.id: c.key for c in metric.columns}, []
+    for item, video in batches(known.probes):
+        values = metric.values(known.original(item), video)
+        if set(values) != set(wanted):
+            raise PluginError(f"The metric {metric.name} gave {sorted(values)}, its columns are {sorted(wanted)}.",
+                              "Every column needs its values.", "Return one array for each column.")
+        rows += [known.trial(wanted[name], item, _mean(np.asarray(v, dtype=float))) for name, v in values.items()]
+    return rows, {"chance": None, "people": len(known.people)}
+
+
+def _sets(job: Job, metric: SetMetric, known: _Known) -> Result:
+    """One number for all people (filed under ALL_PEOPLE) and one without each of them."""
+    metric.load(asset_tensors(job.inputs), job.context("metric", metric.name))
+    owners, released, originals = [], [], []
+    for item, number, clip in isolated(known.probes):
+        owners.append(known.people[item.person])
+        released.append(metric.embed(clip))
+        whole = known.original(item)
+        originals.append(metric.embed(whole if item.clip >= 0 else cut(whole)[number]))
+    first, second = np.stack(originals), np.stack(released)
+
+    def distance(a: np.ndarray, b: np.ndarray) -> float:
+        return metric.distance(a, b, first)
+
+    rows = _set_rows(metric.columns[0].key, (first, second), owners, distance, known.seed)
+    if "direct" in job.inputs:
+        direct = np.stack(list(_same_clips(metric, job, known)))
+        rows += _set_rows(metric.recovered_columns[0].key, (direct, second), owners, distance, known.seed)
+    rng = job.context("metric", metric.name).rng("floor")
+    floor = same_data_floor(first, owners, distance, rng) if len(set(owners)) > 1 else None
+    return rows, {"chance": None, "people": len(known.people), "clips": len(owners), "floor": floor}
+
+
+def _set_rows(column: str, sets: tuple[np.ndarray, np.ndarray], owners: Sequence[int],
+              distance: Callable[..., float], seed: int) -> list[Trial]:
+    whole, without = delete_one_people(sets, [owners, owners], distance)
+    values = {ALL_PEOPLE: whole, **{int(str(person)): value for person, value in without.items()}}
+    return [Trial(column, person, 0, 0, 0, seed, value) for person, value in values.items()]
+
+
+def _same_clips(metric: SetMetric, job: Job, known: _Known) -> Iterator[np.ndarray]:
+    """Features of the clips of the direct release that the derived ones were made from, in their order."""
+    place = {(i.video, n): clip for i, n, clip in isolated([i for i in open_release(
+        job.inputs["direct"], role="probe", draw=0)])}
+    for item, number, _ in isolated(known.probes):
+        yield metric.embed(place[item.video, number])
+
+
+def _evaluate(job: Job, evaluator: Evaluator, known: _Known) -> Result:
+    labels = known.clips.labels
     if len(labels) < 2:
         raise Undefined(f"the dataset has one label only ({labels[0]})")
-    release = job.inputs["release"]
-    train, calibration = ([Sample(i.read(), label=labels.index(i.label)) for i in open_release(release, parts=(p,))]
-                          for p in ("train", "calibration"))
+    train, calibration = (_samples(job, part, labels) for part in ("train", "calibration"))
     evaluator.fit(train, calibration, len(labels), asset_tensors(job.inputs),
                   job.context("metric", job.config["metric"]))
     rows = []
-    for item, video in batches(items):
+    for item, video in batches(known.items):
         scores = np.asarray(evaluator.predict(video), dtype=float)
         if scores.shape != (len(labels),) or not finite(scores):
             raise Diverged(f"the evaluator gave {scores.shape} scores, finite: {finite(scores)}")
         truth, predicted = labels.index(item.label), int(scores.argmax())
-        rows += [Trial(column.id, names[item.person], videos[item.video], 0, item.draw, int(job.config["seed"]),
+        rows += [Trial(column.key, known.people[item.person], known.videos[item.video], 0, item.draw, known.seed,
                        float(truth == predicted), truth=truth, predicted=predicted) for column in evaluator.columns]
-    majority = max(sum(i.label == label for i in items) for label in labels) / len(items)
-    return rows, {"chance": 1 / len(labels), "people": len(names), "classes": len(labels), "majority": majority}
+    majority = max(Counter(i.label for i in known.items).values()) / len(known.items)
+    return rows, {"chance": 1 / len(labels), "people": len(known.people), "classes": len(labels), "majority": majority}
+
+
+def _samples(job: Job, part: str, labels: list[str]) -> list[Sample]:
+    items = open_release(job.inputs["release"], parts=(part,))
+    return [Sample(videos[0], label=labels.index(item.label), redraws=videos[1:])
+            for item, _, videos in drawn(items, by_clip=False)]

@@ -68,7 +68,7 @@ def _release_facts(config: Mapping[str, Any], clips: Clips, facts: Mapping[str, 
     return {"schema": 1, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
             "dataset": clips.info["name"], "canvas_px": clips.info["canvas_px"], "decoding": config["decoding"],
             "draws": config["draws"], "files": count, "lane": facts["lane"], "claim": facts["claim"],
-            "isolation": "process split only"}
+            "isolation": "process split only", "memory": facts["memory_between_clips"]}
 
 
 def items_of(config: Mapping[str, Any], clips: Clips) -> list[Item]:
@@ -79,9 +79,33 @@ def items_of(config: Mapping[str, Any], clips: Clips) -> list[Item]:
     rng = seeds.derive(int(config["seed"]), "release-order", clips.info["name"], config["method"],
                        config["variant"] or "")
     ids = {r.video: rng.bytes(8).hex() for r in rows}
-    items = [Item(row, draw, clip, ids[row.video]) for row in rows for draw in range(config["draws"])
-             for clip in (range(row.clips) if config["decoding"] == "isolated" else (-1,))]
+    items = [Item(row, draw, clip, ids[row.video]) for row in _subset(rows, config.get("subset"))
+             for draw in range(draws_of(config["draws"], row)) for clip in _clips_of(row, config)]
     return [items[i] for i in rng.permutation(len(items))]
+
+
+def draws_of(draws: int | Mapping[str, int], row: Row) -> int:
+    """R of a row: one number for all, or one a part ({"development": 2, "probe": 1}), 1 where it is not named."""
+    if isinstance(draws, int):
+        return draws
+    name = next(n for n, parts in PARTS.items() if row.part in parts and (row.part != "test" or n == row.role))
+    return draws.get(name, 1)
+
+
+def _subset(rows: list[Row], subset: str | None) -> list[Row]:
+    """All rows, or with "one" the first video of each person, label and role."""
+    if subset is None:
+        return rows
+    first: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        first.setdefault((row.person, row.label, row.role), row)
+    return list(first.values())
+
+
+def _clips_of(row: Row, config: Mapping[str, Any]) -> range | tuple[int, ...]:
+    if config["decoding"] != "isolated":
+        return (-1,)
+    return (0,) if config.get("subset") else range(row.clips)
 
 
 def _release_all(worker: MethodWorker, job: Job, clips: Clips, items: list[Item]) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from bench import registry, seeds
 from bench.data.clips import Clips, Row
 from bench.errors import DataError, Diverged
+from bench.measures import Noise
 from bench.privacy.contract import Branch
 from bench.privacy.mechanism import unit_of
 from bench.registry import Spec
@@ -23,7 +24,7 @@ from bench.run.released import Released, isolation_of, open_release
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, hit, public_numbers, write_trials
 from bench.run.views import load_tensors
-from bench.types import CLIP_FRAMES, Noise
+from bench.types import CLIP_FRAMES
 
 
 @dataclass(frozen=True)

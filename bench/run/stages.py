@@ -21,6 +21,8 @@ KINDS = {
     "fit": "bench.run.stage_fit:run_fit", "release": "bench.run.stage_release:run_release",
     "encode": "bench.run.stage_enforced:run_encode", "enforced": "bench.run.stage_enforced:run_enforced",
     "train": "bench.run.stage_attack:run_train", "attack": "bench.run.stage_attack:run_attack",
+    "learn": "bench.run.stage_recover:run_learn", "derive": "bench.run.stage_recover:run_derive",
+    "train_match": "bench.run.stage_match:run_train_match", "match": "bench.run.stage_match:run_match",
     "compare": "bench.run.stage_transcript:run_compare",
     "metric": "bench.run.stage_metric:run_metric", "score": "bench.run.stage_score:run_score",
     "audit": "bench.run.stage_audit:run_audit",

@@ -15,7 +15,12 @@ FOLDER = Path(__file__).resolve().parent.parent / "suites"
 
 
 class Suite(BaseModel):
-    """One suite file. `seconds` is a measured table (2 cores), used to show what a run will cost."""
+    """One suite file. `seconds` is a measured table (2 cores), used to show what a run will cost.
+
+    draws: releases with independent noise, for all parts or for each.  redraws: the same for the attack `redraw`.
+    via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
+    clip of one video of each person, label and role only.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,8 +33,10 @@ class Suite(BaseModel):
     canvas_px: int = 64
     seeds: list[int] = [42]
     data_seed: int = 42
-    draws: int = 1
-    decoding: Literal["assembled", "isolated"] = "assembled"
+    draws: int | dict[Literal["development", "calibration", "enrolment", "probe"], int] = 1
+    redraws: int = 8
+    via: list[str] = []
+    recovered: Literal["one"] | None = None
     budget: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     name: str = ""

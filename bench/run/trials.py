@@ -16,6 +16,7 @@ from bench import seeds
 SCHEMA = pa.schema([("column", pa.string()), ("person", pa.int32()), ("video", pa.int32()), ("trial", pa.int32()),
                     ("draw", pa.int32()), ("seed", pa.int64()), ("value", pa.float64()), ("truth", pa.int32()),
                     ("predicted", pa.int32())])
+ALL_PEOPLE = 0  # number of a row about everybody; people count from 1
 
 
 @dataclass(frozen=True)

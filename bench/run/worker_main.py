@@ -50,11 +50,10 @@ class Session:
             private = {"full_claim": claim_to(full_claim(self.method)), "atom": cls.atom,
                        "branches": [b.as_dict() for b in self.method.branches],
                        "encodes": self.method.encode if isinstance(self.method.encode, str) else "method",
-                       "plans": cls.plan is not PrivateMethod.plan,
-                       "memory_between_clips": cls.memory_between_clips}
+                       "plans": cls.plan is not PrivateMethod.plan}
         return {**private, "lane": cls.lane, "needs": sorted(cls.needs), "assets": list(cls.assets), "fits": cls.fits,
-                "control": cls.control, "claim": claim, "doc": cls.__doc__ or "",
-                "variants": sorted(cls.variants)}, {}
+                "memory_between_clips": cls.memory_between_clips, "control": cls.control, "claim": claim,
+                "doc": cls.__doc__ or "", "variants": sorted(cls.variants)}, {}
 
     def state(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         self.method.load(arrays)

@@ -14,7 +14,7 @@ from bench import Video, registry, video
 from bench.run.frame_release import release_file
 
 pytestmark = pytest.mark.perf
-SIZES = [(176, 144, 120), (640, 272, 64), (1280, 720, 32)]  # width, height, frames
+SIZES = [(176, 144, 120), (640, 272, 64), (1280, 720, 12)]  # width, height, frames
 ROUNDS = 2
 
 
@@ -63,7 +63,11 @@ def test_release_is_at_least_as_fast_as_deface(deface, tmp_path, capsys, width, 
         for k, frame in enumerate(video.iter_frames(_clip())):
             if k < frames:
                 writer.write(cv2.resize(frame, (width, height), interpolation=cv2.INTER_CUBIC))
-    small = _clip()
+    small = tmp_path / "small.mp4"
+    with video.Writer(small, 30) as writer:
+        for k, frame in enumerate(video.iter_frames(_clip())):
+            if k < 8:
+                writer.write(frame)
     for run in (deface, _ours):
         run(small, tmp_path / "warm.mp4")
     theirs, ours = (min(times) for times in zip(*[(_seconds(deface, source, tmp_path / "theirs.mp4"),

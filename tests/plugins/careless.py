@@ -109,6 +109,9 @@ class Careless(PrivateMethod):
         if what == "urandom":
             frames[0, 0, 0, 0] = os.urandom(1)[0]
             frames[0].reshape(-1)[1:9] = np.frombuffer(os.urandom(8), np.uint8)
+        if what == "remembers":  # shows what it rendered before
+            frames[0, 0, 0, 0] = self.__dict__.get("last", 0)
+            self.last = int(abs(transcripts[0]["rows"][0, 0]) * 1000) % 251 + 1
         if what == "address":
             frames[0].reshape(-1)[:8] = np.frombuffer(struct.pack("<q", id(object())), np.uint8)
         return frames

@@ -1,0 +1,282 @@
+"""The stages of one row of a board: prepare, fit, release, attack, recover, measure, score.
+
+Equal stages are the same by digest, so that whatever several columns need is planned once. What a release is asked
+for (parts, draws, decoding) follows from the suite and from what the plug-ins read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import asset_list, registry, weights
+from bench.errors import ConfigError, DataError
+from bench.measures import Column, Compare, Evaluator, Match, Recover, SetMetric
+from bench.registry import Spec
+from bench.run.cache import digest_json
+from bench.run.enforced import loss_of
+from bench.run.stages import Stage
+from bench.run.suite import Suite
+
+ENFORCED_FACTS = ("full_claim", "branches", "encodes", "plans", "memory_between_clips")  # what its stages act on
+PARTS = ["development", "calibration", "enrolment", "probe"]
+
+
+@dataclass(frozen=True)
+class Road:
+    """What a column reads: the releases of one method, direct ones or those that a recovery attack derived."""
+
+    method: Spec
+    facts: Mapping[str, Any]
+    assembled: Stage
+    isolated: Stage
+    draws: int
+    via: str = "direct"
+    behind: tuple[str, str] | None = None  # (plug-in, its digest) of the recovery attack
+    direct: Stage | None = None  # the release that a derived one was made from
+
+    def read_by(self, decoding: str) -> Stage:
+        return self.isolated if decoding == "isolated" else self.assembled
+
+
+class Builder:
+    """Builds the stages of one suite."""
+
+    def __init__(self, suite: Suite, root: Path | None):
+        self.suite, self.seed = suite, suite.data_seed  # attacker seeds never change a release
+        self.clips = self._clips(suite.dataset, root)
+        public = registry.get("datasets", suite.dataset).public
+        self.public = self._clips(public, None)
+
+    def _clips(self, dataset: str, root: Path | None) -> Stage:
+        adapter = registry.get("datasets", dataset)
+        if adapter.needs_root and root is None:
+            raise ConfigError(f"The dataset {dataset} needs a folder.", "It is not made on the fly.",
+                              "Name it with --root DIR.")
+        config = {"dataset": dataset, "root": str(root.resolve()) if root and adapter.needs_root else None,
+                  "seed": self.suite.data_seed, "canvas_px": self.suite.canvas_px,
+                  "fingerprint": fingerprint(root) if root and adapter.needs_root else None}
+        return self._stage("clips", f"prepare {dataset}", config, plugins=(("datasets", dataset),))
+
+    def _stage(self, kind: str, title: str, config: dict[str, Any], inputs: dict[str, Stage] | None = None,
+               plugins: tuple[tuple[str, str], ...] = ()) -> Stage:
+        return Stage(kind, title, config, inputs or {}, plugins, _seconds(self.suite, kind, title))
+
+    def asset(self, name: str) -> Stage:
+        asset_list.check_name(name)
+        known = weights.shipped().get(name)
+        if known and self.suite.data_seed == weights.SEED and name not in self.suite.budget:
+            return self._stage("asset", f"asset {name}", {"asset": name, "shipped": known.sha256})
+        config = {"asset": name, "seed": self.suite.data_seed, "budget": self.suite.budget.get(name, {})}
+        return self._stage("asset", f"asset {name}", config, {"clips": self.public})
+
+    def _assets(self, plugin: Any, variant: str | None = None) -> dict[str, Stage]:
+        names = plugin.assets_of(variant) if hasattr(plugin, "assets_of") else getattr(plugin, "assets", ())
+        return {f"asset:{name}": self.asset(name) for name in names}
+
+    # ---- releases --------------------------------------------------------------------------------------------------
+
+    def fitted(self, method: Spec, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Stage]]:
+        """Configuration and inputs of a stage that runs the method: the clips, and its fit when it fits."""
+        base = {"method": method.name, "variant": method.variant, "profile": self.suite.profile, "seed": self.seed}
+        inputs = {"clips": self.clips}
+        if facts["fits"]:
+            needed = {name: self.asset(name) for name in facts["assets"]}
+            inputs["fit"] = self._stage("fit", f"fit {method}", {**base, "needs": facts["needs"]},
+                                        {"clips": self.clips, **needed}, (("methods", method.name),))
+        return base, inputs
+
+    def release(self, method: Spec, facts: Mapping[str, Any], title: str = "release", **request: Any) -> Stage:
+        """A release as it is asked for; by default all parts, the suite's draws, assembled."""
+        (base, inputs), plugins = self.fitted(method, facts), (("methods", method.name),)
+        draws = self.suite.draws if facts["lane"] != "none" else 1  # without noise every draw is the same
+        config = {**base, "parts": PARTS, "draws": draws, "decoding": "assembled", **request}
+        if facts["lane"] != "enforced":
+            return self._stage("release", f"{title} {method}", config, inputs, plugins)
+        said = {k: facts[k] for k in ENFORCED_FACTS}
+        encode = self._stage("encode", f"encode {method}", {**base, "parts": PARTS, "facts": said}, inputs, plugins)
+        return self._stage("enforced", f"{title} {method}", {**config, "facts": said}, {**inputs, "encode": encode},
+                           plugins)
+
+    def road(self, method: Spec, facts: Mapping[str, Any]) -> Road:
+        """The releases of a method. Without memory across clips one folder serves both decodings."""
+        assembled = self.release(method, facts)
+        isolated = self.release(method, facts, "release clips of", decoding="isolated") \
+            if facts["memory_between_clips"] else assembled
+        draws = assembled.config["draws"]
+        return Road(method, facts, assembled, isolated, draws if isinstance(draws, int) else max(draws.values()))
+
+    def _redrawn(self, road: Road) -> Stage:
+        """Many releases of one probe clip a person and label; where nothing is random, the ordinary release."""
+        if road.facts["lane"] == "none":
+            return road.assembled
+        return self.release(road.method, road.facts, "release again", parts=["probe"], decoding="isolated",
+                            draws=self.suite.redraws, subset="one")
+
+    # ---- columns ---------------------------------------------------------------------------------------------------
+
+    def row(self, method: Spec, facts: Mapping[str, Any], attacks: Sequence[Spec],
+            metrics: Sequence[Spec]) -> list[Stage]:
+        """Score stages of one method: direct columns, then those of each recovered release."""
+        road = self.road(method, facts)
+        scores = [score for a in attacks for score in self._attack_scores(a, road)]
+        scores += [self._metric_score(m, road) for m in metrics]
+        for attack in attacks:
+            if issubclass(registry.get("attacks", attack.name), Recover):
+                scores += self._recovered(attack, road)
+        return scores
+
+    def _recovered(self, attack: Spec, road: Road) -> list[Stage]:
+        """The columns of the suite's `via` list on what a recovery attack made of the released clips."""
+        derived = self._derived(attack, road)
+        scores: list[Stage] = []
+        for name in self.suite.via:
+            spec = Spec.parse(name)
+            if spec.name in registry.names("attacks"):
+                scores += self._attack_scores(spec, derived)
+            else:
+                scores.append(self._metric_score(spec, derived))
+        return scores
+
+    def _derived(self, attack: Spec, road: Road) -> Road:
+        plugins, config = (("attacks", attack.name),), self._attack_config(attack, self.suite.seeds[0])
+        cls = registry.get("attacks", attack.name)
+        learn = self._stage("learn", f"train {attack} on {road.method}", config,
+                            {"release": road.isolated, "clips": self.clips, **self._assets(cls)}, plugins)
+        made = self._stage("derive", f"apply {attack} to {road.method}", {**config, "subset": self.suite.recovered},
+                           {"train": learn, "release": road.isolated}, plugins)
+        return Road(road.method, road.facts, made, made, road.draws, str(attack),
+                    (attack.name, self._attack_digest(attack)), road.isolated)
+
+    def _attack_config(self, attack: Spec, seed: int) -> dict[str, Any]:
+        return {"attack": attack.name, "variant": attack.variant, "budget": self.suite.budget.get(str(attack), {}),
+                "profile": self.suite.profile, "seed": seed}
+
+    def _attack_digest(self, attack: Spec) -> str:
+        return digest_json([registry.source_digest("attacks", attack.name), str(attack),
+                            self.suite.budget.get(str(attack), {})])
+
+    def _attack_scores(self, attack: Spec, road: Road) -> list[Stage]:
+        """The scores of one attack; none where it reads a transcript and the method has none, or only derives."""
+        cls = registry.get("attacks", attack.name)
+        if issubclass(cls, Recover):
+            return []
+        if issubclass(cls, Compare):
+            return [self._compare_score(attack, road)] if road.facts["lane"] == "enforced" and not road.behind else []
+        if issubclass(cls, Match):
+            return [self._match_score(attack, cls, road)]
+        return [self._identify_score(attack, cls, road)]
+
+    def _compare_score(self, attack: Spec, road: Road) -> Stage:
+        cls = registry.get("attacks", attack.name)
+        config = {**self._attack_config(attack, self.seed), "numbers_seed": self.suite.data_seed,
+                  "facts": {k: road.facts[k] for k in ENFORCED_FACTS}}
+        stage = self._stage("compare", f"compare {attack} on {road.method}", config,
+                            {"release": road.assembled, "encode": road.assembled.inputs["encode"], "clips": self.clips},
+                            (("attacks", attack.name),))
+        return self._score(road, cls.columns, {f"trials:{self.seed}": stage}, attack=str(attack),
+                           decoding=cls.threat.decoding, seeds=[self.seed], digest=self._attack_digest(attack))
+
+    def _identify_score(self, attack: Spec, cls: Any, road: Road) -> Stage:
+        plugins, decoding = (("attacks", attack.name),), cls.threat.decoding
+        release = road.read_by(decoding)
+        probes = self._redrawn(road) if cls.threat.reads == "draws" and not road.behind else release
+        trials = {}
+        for seed in self.suite.seeds:
+            train = self._trained(Spec(cls.trains_like or attack.name, attack.variant), road, seed)
+            trials[f"trials:{seed}"] = self._stage(
+                "attack", f"attack {attack} on {_named(road)}",
+                {**self._attack_config(attack, seed), "numbers_seed": self.suite.data_seed},
+                {"train": train, "release": probes}, plugins)
+        more = {"draws": probes.config["draws"]} if probes is not release else {}
+        return self._score(road, cls.columns, trials, attack=str(attack), digest=self._attack_digest(attack),
+                           decoding="isolated" if road.behind else decoding, **more)
+
+    def _trained(self, attack: Spec, road: Road, seed: int) -> Stage:
+        """The fitted attacker: on the released enrolment part, or on originals, once for all methods."""
+        cls = registry.get("attacks", attack.name)
+        on_release = cls.threat.trained_on != "original enrolment"
+        source = {"release": road.read_by(cls.threat.decoding)} if on_release else {"clips": self.clips}
+        title = f"train {attack}" + (f" on {_named(road)}" if on_release else " on originals")
+        return self._stage("train", title, self._attack_config(attack, seed), {**source, **self._assets(cls)},
+                           (("attacks", attack.name),))
+
+    def _match_score(self, attack: Spec, cls: Any, road: Road) -> Stage:
+        """Embeddings learned on direct development releases; a recovered release changes the probes alone."""
+        plugins, direct = (("attacks", attack.name),), road.direct or road.isolated
+        trials = {}
+        for seed in self.suite.seeds:
+            config = self._attack_config(attack, seed)
+            train = self._stage("train_match", f"train {attack} on {road.method}", config,
+                                {"release": direct, **self._assets(cls)}, plugins)
+            inputs = {"train": train, "release": direct, "clips": self.clips}
+            trials[f"trials:{seed}"] = self._stage(
+                "match", f"attack {attack} on {_named(road)}", {**config, "numbers_seed": self.suite.data_seed},
+                inputs | ({"probes": road.isolated} if road.behind else {}), plugins)
+        return self._score(road, cls.columns, trials, attack=str(attack), decoding="isolated",
+                           digest=self._attack_digest(attack))
+
+    def _metric_score(self, metric: Spec, road: Road) -> Stage:
+        plugin = registry.get("metrics", metric.name)
+        budget, retrained = self.suite.budget.get(str(metric), {}), _is(plugin, Evaluator)
+        inputs = {"release": road.assembled, "clips": self.clips, **self._assets(plugin, metric.variant)}
+        columns = tuple(plugin.columns)
+        if road.behind and _is(plugin, SetMetric) and plugin.recovered_columns:
+            columns += tuple(plugin.recovered_columns)
+            inputs["direct"] = road.direct or road.assembled
+        seeds = self.suite.seeds if retrained else self.suite.seeds[:1]
+        trials = {}
+        for seed in seeds:
+            config = {"metric": metric.name, "variant": metric.variant, "budget": budget,
+                      "profile": self.suite.profile, "seed": seed, "numbers_seed": self.suite.data_seed}
+            trials[f"trials:{seed}"] = self._stage("metric", f"metric {metric} on {_named(road)}", config, inputs,
+                                                   (("metrics", metric.name),))
+        return self._score(road, columns, trials, evaluator=metric.variant, metric=metric.name, seeds=seeds,
+                           decoding="isolated" if road.behind else "assembled",
+                           digest=digest_json([registry.source_digest("metrics", metric.name), str(metric), budget]))
+
+    def _score(self, road: Road, columns: Sequence[Column], trials: dict[str, Stage], *, digest: str,
+               **more: Any) -> Stage:
+        kind, name = ("attacks", more["attack"]) if "attack" in more else ("metrics", more["metric"])
+        used = [("methods", road.method.name), (kind, Spec.parse(name).name)]
+        if road.behind:
+            used.append(("attacks", road.behind[0]))
+            digest = digest_json([digest, road.behind[1]])
+        facts = road.facts
+        config = {"method": road.method.name, "variant": road.method.variant, "dataset": self.suite.dataset,
+                  "profile": self.suite.profile, "lane": facts["lane"], "claim": facts["claim"],
+                  "control": facts["control"], "attack": None, "evaluator": None, "via": road.via,
+                  "draws": road.draws, "seeds": self.suite.seeds,
+                  "loss": loss_of(facts) if facts["lane"] == "enforced" else None, "suite": self.suite.name,
+                  "plugins": {f"{k}/{n}": registry.source_digest(k, n) for k, n in used},
+                  "columns": [asdict(c) for c in columns], "digest": digest, **more}
+        label = more.get("attack") or more["metric"] + (f"@{more['evaluator']}" if more.get("evaluator") else "")
+        return self._stage("score", f"score {label} on {_named(road)}", config, {"clips": self.clips, **trials})
+
+
+def _is(plugin: Any, kind: type) -> bool:
+    return isinstance(plugin, type) and issubclass(plugin, kind)
+
+
+def _named(road: Road) -> str:
+    return str(road.method) if road.behind is None else f"{road.method} via {road.via}"
+
+
+def _seconds(suite: Suite, kind: str, title: str) -> float:
+    """The suite's measured seconds of a stage: by its title without the method, else by its kind."""
+    return suite.seconds.get(title.split(" on ")[0], suite.seconds.get(kind, 0.0))
+
+
+def fingerprint(root: Path) -> str:
+    """SHA-256 over names, sizes and times of the files below a root: what was there when the run was planned."""
+    if not root.is_dir():
+        raise DataError(f"There is no folder {root}.", "The dataset is read from it.", "Check --root.")
+    files = [(p.relative_to(root).as_posix(), p.stat().st_size, p.stat().st_mtime_ns)
+             for p in sorted(root.rglob("*")) if p.is_file()]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+
+
