@@ -37,6 +37,12 @@ LANE_ORDER = ("enforced", "declared", "none")
 ROLES = ("privacy", "utility", "descriptive")
 ROLE_TITLES = {"privacy": "Privacy: what an attacker gets", "utility": "Utility: what stays useful",
                "descriptive": "Descriptive: never ranked"}
+ONE_TABLE = 8  # columns; a wider section is drawn as one table a family
+FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the same person?",
+            "recovered": "Privacy after somebody tried to undo it", "utility": "Utility: what stays useful",
+            "time": "Utility: how steady it is in time", "other": "Descriptive: never ranked"}
+OPEN_SET = ("eer", "tar", "dir", "realised_far")
+READ = ("fer", "uar")  # what a network reads from a released video
 UNITS = {"clip": "one clip of 16 frames", "source_video": "one whole source video", "frame": "one frame",
          "image_metric": "one image, by distance", "pixels": "some pixels of a frame", "event": "one short event"}
 
@@ -106,7 +112,7 @@ def _section(cells: Sequence[Cell], controls: Sequence[Cell]) -> dict[str, Any]:
     lines = [_line(name, names[name], views) for name, views in table.items()]
     methods = sorted((x for x in lines if not x["control"]), key=lambda x: (x["cells"][0]["order"], x["name"]))
     return {**_heading(cells[0] if cells else both[0]), "columns": columns, "rows": methods,
-            "groups": _groups(columns), "controls": [x for x in lines if x["control"]], "excluded": excluded,
+            "panels": _panels(columns), "controls": [x for x in lines if x["control"]], "excluded": excluded,
             "facts": provenance(both), "plot": scatter(methods, [x for x in lines if x["control"]], columns)}
 
 
@@ -128,6 +134,28 @@ def _one_each(cells: Iterable[Cell]) -> tuple[list[Cell], list[tuple[Cell, str]]
 def _line(name: str, cell: Cell, views: list[dict[str, Any]]) -> dict[str, Any]:
     return {"name": name, "control": cell.get("control"), "epsilon": epsilon_text(cell.get("epsilon")),
             "lane": cell.get("lane"), "cells": views}
+
+
+def _panels(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The tables of a section: title, indices of their columns, and how many of these have which role."""
+    if len(columns) <= ONE_TABLE:
+        return [{"title": "", "columns": list(range(len(columns))), "groups": _groups(columns)}]
+    panels = []
+    for family, title in FAMILIES.items():
+        index = [i for i, column in enumerate(columns) if _family(column) == family]
+        if index:
+            panels.append({"title": title, "columns": index, "groups": []})
+    return panels
+
+
+def _family(column: Mapping[str, Any]) -> str:
+    if column["via"] != "direct":
+        return "recovered"
+    if column["metric"] in OPEN_SET:
+        return "open set"
+    if column["role"] == "utility":
+        return "utility" if column["metric"] in READ else "time"
+    return "identity" if column["role"] == "privacy" else "other"
 
 
 def _groups(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -168,7 +196,8 @@ def _column(name: str, cell: Cell, group: Sequence[Cell], rows: Sequence[Row]) -
             "weak": "" if state == "ok" else state, "n": span([c.get("n") for c in group]),
             "people": span([c.get("people") for c in group]), "chances": sorted(chances),
             "chance": " / ".join(chances[c] for c in sorted(chances)),
-            "unit": drawn(cell)["unit"], "metric": cell["metric"], "attack": cell.get("attack")}
+            "unit": drawn(cell)["unit"], "metric": cell["metric"], "attack": cell.get("attack"),
+            "via": cell.get("via") or "direct"}
 
 
 def _undecided(rows: Sequence[Row]) -> bool:
@@ -192,7 +221,7 @@ def cell_view(row: Row, axis: tuple[float, float] = (0.0, 1.0)) -> dict[str, Any
                             "status": status.partition(":")[0], "reason": "", "rank": "", "best": row.best,
                             "n": cell.get("n"), "people": cell.get("people"), "bar": _bar(cell, axis),
                             "order": (row.rank is None, row.rank or 0), "command": "", "exceeds": exceeds(cell),
-                            "ranked": row.rank is not None,
+                            "ranked": row.rank is not None, "notes": _notes(cell),
                             "text": cell.get("text") or ""}
     if row.rank is not None:
         spread = "" if row.rank_lo is None or row.rank_lo == row.rank_hi else f" ({row.rank_lo}–{row.rank_hi})"
@@ -202,6 +231,13 @@ def cell_view(row: Row, axis: tuple[float, float] = (0.0, 1.0)) -> dict[str, Any
     if status == "missing":
         view["command"] = command(cell)
     return view
+
+
+def _notes(cell: Cell) -> list[str]:
+    """What stands below a number: its worst attacker seed, and what two halves of the originals give."""
+    details, names = cell.get("details") or {}, {"worst_seed": "worst seed", "floor": "same data, other people"}
+    return [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
+            for key, words in names.items() if finite(details.get(key))]
 
 
 def _bar(cell: Cell, axis: tuple[float, float]) -> dict[str, float | None] | None:
