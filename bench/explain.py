@@ -19,6 +19,7 @@ from bench.registry import Spec
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.plan import Request, make_plan, narrowed, with_options
+from bench.run.rows import asked
 
 REUSED = ("clips", "asset")  # prepared data and shared networks; their digests are checked, they are not made again
 
@@ -95,7 +96,9 @@ def _run_again(work: WorkFolder, fresh: WorkFolder, cell: store.Cell, jobs: int,
     attacks, metrics = ([column], []) if config["attack"] else ([], [column])
     if config["via"] != "direct":  # the column is one of those on what the recovery attack made
         base, attacks, metrics = base.model_copy(update={"via": [column]}), [config["via"]], []
-    plan = make_plan(Request(base, [str(Spec(config["method"], config["variant"]))], attacks, metrics, root), fresh)
+    method = str(asked(config["method"], config["variant"]))
+    base = base.model_copy(update={"again": method if config["control"] == "repeat" else None})
+    plan = make_plan(Request(base, [method], attacks, metrics, root), fresh)
     place = ("method", "variant", "via", "attack")
     score = next(s for s in plan.scores if all(s.config[k] == config[k] for k in place))
     plan = narrowed(plan, [score])

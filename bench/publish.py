@@ -30,7 +30,7 @@ STRIP_FRAMES = 8
 def site_data(work: WorkFolder, database: Path, pictures: Path) -> SiteData:
     """Everything for `build_site`. Strips are written into `pictures`, for publishable datasets only."""
     cells = store.read_cells(database)
-    rows = list(dict.fromkeys((c["method"], c["variant"]) for c in cells))
+    rows = list(dict.fromkeys((c["method"], c["variant"]) for c in cells if c["control"] != "repeat"))
     attacks = sorted({c["attack"] for c in cells if c["attack"]})
     datasets = list(_datasets(work, {c["dataset"] for c in cells}))
     with store.opened(database) as con:
@@ -129,7 +129,7 @@ def chain(work: WorkFolder, kind: str, digest: str) -> Iterator[dict[str, Any]]:
 def _strips(work: WorkFolder, stages: list[dict[str, Any]], spec: Spec, pictures: Path) -> Iterator[dict[str, Any]]:
     """One original and one released strip per publishable dataset: the first probe video by the split's hash."""
     for record in stages:
-        if record["kind"] not in ("release", "enforced"):
+        if record["kind"] not in ("release", "enforced") or record["identity"]["config"]["decoding"] == "isolated":
             continue
         clips = Clips(work.stage("clips", record["identity"]["inputs"]["clips"]))
         if not clips.info["publishable"]:

@@ -64,7 +64,8 @@ def _board(key: tuple[str, str, str], cells: Sequence[Cell]) -> dict[str, Any]:
     if not groups and controls:
         groups[section_key(controls[0])] = []
     order = sorted(groups, key=lambda k: (LANE_ORDER.index(k[0]), repr(k[1:5]), k[5]))  # k[5]: the epsilon band
-    sections = [_section(groups[k], controls) for k in order]
+    sections = [_section(groups[k], [c for c in controls if c["control"] != "repeat" or section_key(c) == k])
+                for k in order]
     track, dataset, profile = key
     for i, section in enumerate(sections):
         section["id"] = f"{track}-{dataset}-{profile}-{i + 1}"
@@ -197,7 +198,18 @@ def _column(name: str, cell: Cell, group: Sequence[Cell], rows: Sequence[Row]) -
             "people": span([c.get("people") for c in group]), "chances": sorted(chances),
             "chance": " / ".join(chances[c] for c in sorted(chances)),
             "unit": drawn(cell)["unit"], "metric": cell["metric"], "attack": cell.get("attack"),
-            "via": cell.get("via") or "direct"}
+            "via": cell.get("via") or "direct", "apart": _apart(group)}
+
+
+def _apart(group: Sequence[Cell]) -> str:
+    """How far the same method lies from itself with other seeds, where a suite ran it twice."""
+    again = next((c for c in group if c.get("control") == "repeat" and finite(c.get("value"))), None)
+    first = next((c for c in group if again and not c.get("control") and c["method"] == again["method"]
+                  and f"{c['variant'] or ''}again" == again["variant"] and finite(c.get("value"))), None)
+    if again is None or first is None:
+        return ""
+    view = drawn({**first, "value": abs(first["value"] - again["value"])})
+    return f"{view['value']}{view['suffix']}"
 
 
 def _undecided(rows: Sequence[Row]) -> bool:

@@ -74,6 +74,18 @@ def test_a_name_in_via_that_is_nothing_is_refused(planned):
         planned(via=["plrr"])
 
 
+def test_the_second_run_of_a_row_has_other_seeds_all_along(monkeypatch, tmp_path):
+    monkeypatch.setattr(planning, "known_facts", lambda spec, work: {**FACTS, "lane": "declared"})
+    chosen = LONG.model_copy(update={"methods": ["blur"], "again": "blur"})
+    plan = make_plan(Request(chosen), WorkFolder(tmp_path))
+    first, again = ([s for s in plan.scores if s.config["variant"] == v and s.config["attack"] == "plr"
+                     and s.config["via"] == "direct"] for v in (None, "again"))
+    assert len(first) == len(again) == 1 and again[0].config["control"] == "repeat"
+    shared = {s.title for s in first[0].all() if s.digest in {t.digest for t in again[0].all()}}
+    assert shared == {"prepare blocks", "asset identity_eval"}  # the data and the attacker's start, nothing else
+    assert again[0].config["digest"] == first[0].config["digest"]
+
+
 # ---- one run -------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")

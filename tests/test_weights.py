@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from bench import weights
 from bench.asset_list import ASSETS
 from bench.errors import DataError
+from bench.nets.architectures import architecture
 from bench.nets.image import frame_classifier
 from bench.nets.video import SIZES, x3d
 from bench.run import suite as suites
@@ -26,7 +27,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_only_evaluation_networks_are_shipped_and_all_are_as_their_digests_say():
-    assert NAMES == ["expression_eval", "feature_eval", "identity_eval"] and set(NAMES) <= set(ASSETS)
+    assert NAMES == ["clip_identity_eval", "expression_eval", "feature_eval", "identity_eval"]
+    assert set(NAMES) <= set(ASSETS)
     assert weights.check() == []
 
 
@@ -45,6 +47,8 @@ def test_a_changed_or_missing_file_is_refused(folder, name):
 
 
 @pytest.mark.parametrize("name, build", [("identity_eval", lambda: frame_classifier("resnet10t", 24)),
+                                         ("clip_identity_eval", lambda: architecture("clip_vit", 24)),
+                                         ("feature_eval", lambda: frame_classifier("resnet10t", 66)),
                                          ("expression_eval", lambda: x3d(6, SIZES["tiny"]))])
 def test_shapes_fit_the_architecture_and_values_are_finite(name, build):
     model = build()

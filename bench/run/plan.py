@@ -54,6 +54,8 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
     facts = {str(spec): known_facts(spec, work) for spec in methods}
     builder = Builder(suite, request.root)
     scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
+    if suite.again and (again := Spec.parse(suite.again)) in methods:
+        scores += Builder(suite, request.root, again=True).row(again, facts[str(again)], attacks, metrics)
     stages: dict[str, Stage] = {}
     for score in scores:
         stages |= {s.digest: s for s in score.all()}

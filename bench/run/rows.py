@@ -24,6 +24,8 @@ from bench.run.suite import Suite
 
 ENFORCED_FACTS = ("full_claim", "branches", "encodes", "plans", "memory_between_clips")  # what its stages act on
 PARTS = ["development", "calibration", "enrolment", "probe"]
+REPEAT = 1_000_000  # added to every seed of a row that is run again
+AGAIN = "again"  # ends the variant that such a row is shown under
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,12 @@ class Road:
 class Builder:
     """Builds the stages of one suite."""
 
-    def __init__(self, suite: Suite, root: Path | None):
-        self.suite, self.seed = suite, suite.data_seed  # attacker seeds never change a release
+    def __init__(self, suite: Suite, root: Path | None, *, again: bool = False):
+        self.again, self.seed = again, suite.data_seed  # attacker seeds never change a release
+        self.suite = suite
+        if again:
+            self.seed += REPEAT
+            self.suite = suite.model_copy(update={"seeds": [seed + REPEAT for seed in suite.seeds]})
         self.clips = self._clips(suite.dataset, root)
         public = registry.get("datasets", suite.dataset).public
         self.public = self._clips(public, None)
@@ -246,11 +252,11 @@ class Builder:
         if road.behind:
             used.append(("attacks", road.behind[0]))
             digest = digest_json([digest, road.behind[1]])
-        facts = road.facts
-        config = {"method": road.method.name, "variant": road.method.variant, "dataset": self.suite.dataset,
-                  "profile": self.suite.profile, "lane": facts["lane"], "claim": facts["claim"],
-                  "control": facts["control"], "attack": None, "evaluator": None, "via": road.via,
-                  "draws": road.draws, "seeds": self.suite.seeds,
+        facts, variant = road.facts, road.method.variant
+        config = {"method": road.method.name, "variant": f"{variant or ''}{AGAIN}" if self.again else variant,
+                  "dataset": self.suite.dataset, "profile": self.suite.profile, "lane": facts["lane"],
+                  "claim": facts["claim"], "control": "repeat" if self.again else facts["control"], "attack": None,
+                  "evaluator": None, "via": road.via, "draws": road.draws, "seeds": self.suite.seeds,
                   "loss": loss_of(facts) if facts["lane"] == "enforced" else None, "suite": self.suite.name,
                   "plugins": {f"{k}/{n}": registry.source_digest(k, n) for k, n in used},
                   "columns": [asdict(c) for c in columns], "digest": digest, **more}
@@ -264,6 +270,11 @@ def _is(plugin: Any, kind: type) -> bool:
 
 def _named(road: Road) -> str:
     return str(road.method) if road.behind is None else f"{road.method} via {road.via}"
+
+
+def asked(method: str, variant: str | None) -> Spec:
+    """The method behind a row, which may be one that was run again."""
+    return Spec(method, (variant or "").removesuffix(AGAIN) or None)
 
 
 def _seconds(suite: Suite, kind: str, title: str) -> float:

@@ -19,7 +19,8 @@ class Suite(BaseModel):
 
     draws: releases with independent noise, for all parts or for each.  redraws: the same for the attack `redraw`.
     via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
-    clip of one video of each person, label and role only.
+    clip of one video of each person, label and role only.  again: a method that is run a second time with other
+    seeds, for its noise and for every attacker: how far two equal rows lie apart.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,6 +37,7 @@ class Suite(BaseModel):
     draws: int | dict[Literal["development", "calibration", "enrolment", "probe"], int] = 1
     redraws: int = 8
     via: list[str] = []
+    again: str | None = None
     recovered: Literal["one"] | None = None
     budget: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
