@@ -29,6 +29,7 @@ FRAME_WISE = "recover_unet"  # whose recovery of the original has a floor of its
 MADE_DATA = "synthfaces"  # made data: the stricter floor of an attack's control
 CHANCE = {"eer": 0.5}  # where the column's cells do not carry it
 FEWEST_PEOPLE = 5
+NEEDS_FACES, FEWEST_FACES = ("t_id", "tg"), 0.5
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,28 @@ def unranked_reason(cell: Cell) -> str:
         return status
     if cell.get("better") not in ("higher", "lower") or cell.get("role") == "descriptive":
         return "descriptive: never ranked"
+    if cell.get("unfit"):
+        return str(cell["unfit"])
     if exceeds(cell):
         return f"exceeds its own claim: the interval lies beyond the ceiling {cell['ceiling']:.3f}"
     if (source := cell.get("source") or "measured") != "measured":
         return f"{source}, not measured here"
     return ""
+
+
+def with_faces(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells, those about a shown identity marked unfit to rank where a face is found in fewer than half the frames.
+
+    A frame without a face has no identity: steady nonsense would look like a steady face (PROTOCOL 7).
+    """
+    cells = list(cells)
+    found = {_row(c): c["value"] for c in cells if c["metric"] == "detection_rate" and finite(c.get("value"))}
+    return [{**c, "unfit": f"a face is found in {100 * found[_row(c)]:.0f} % of the frames only"}
+            if c["metric"] in NEEDS_FACES and found.get(_row(c), 1.0) < FEWEST_FACES else c for c in cells]
+
+
+def _row(cell: Cell) -> tuple:
+    return tuple(cell.get(name) for name in ("dataset", "profile", "method", "variant"))
 
 
 # ---- controls ------------------------------------------------------------------------------------------------------

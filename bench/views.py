@@ -30,6 +30,7 @@ from bench.ranking import (
     section_key,
     split_by_key,
     unranked_reason,
+    with_faces,
 )
 from bench.scatter import scatter
 
@@ -50,7 +51,7 @@ UNITS = {"clip": "one clip of 16 frames", "source_video": "one whole source vide
 def boards(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """One board per (track, dataset, profile), in order of first appearance."""
     groups: dict[tuple, list[Cell]] = {}
-    for cell in cells:
+    for cell in with_faces(cells):
         groups.setdefault(board_key(cell), []).append(cell)
     return [_board(key, group) for key, group in groups.items()]
 
