@@ -32,7 +32,7 @@ class FWESelf(VideoMetric):
         Column(id="fwe_self_valid", unit="rate", better="none", low=0, high=1,
                title="Pixels on which the released video's own flow is trusted", source=SOURCE),
         Column(id="motion", unit="1", better="none", low=0, high=1,
-               title="Mean absolute difference of adjacent frames", source="metrics.md 8: companion of FWE"),
+               title="Mean absolute difference of adjacent frames", source="ours: a companion of FWE"),
     )
     variants = {"dis": {}, "raft": {"flow": "raft"}}
     headline = "dis"

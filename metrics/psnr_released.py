@@ -10,7 +10,7 @@ from bench.nets.image_quality import CAP_DB, psnr
 
 @metric("psnr_released", of="pair", column=Column(
     id="psnr_released", unit="dB", better="none", low=0.0, high=CAP_DB, title="PSNR of the released video",
-    role="descriptive", source="metrics.md 5: one value a frame, 10 log10(1 / MSE), capped at 100 dB"))
+    role="descriptive", source="one value a frame, 10 log10(1 / MSE), capped at 100 dB"))
 def psnr_released(original: np.ndarray, released: np.ndarray) -> np.ndarray:
     """Peak signal-to-noise ratio of each frame: 10 log10(1 / MSE) dB over pixels and channels, capped at 100 dB.
 

@@ -10,7 +10,7 @@ from bench.nets.image_quality import ssim
 
 @metric("ssim_released", of="pair", column=Column(
     id="ssim_released", unit="", better="none", low=-1.0, high=1.0, title="SSIM of the released video",
-    role="descriptive", source="Wang et al. 2004, doi 10.1109/TIP.2003.819861; Gaussian window, metrics.md 5"))
+    role="descriptive", source="Wang et al. 2004, doi 10.1109/TIP.2003.819861; Gaussian window"))
 def ssim_released(original: np.ndarray, released: np.ndarray) -> np.ndarray:
     """Structural similarity of each frame, the mean over channels and over pixels whose window is inside the frame.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -234,3 +235,18 @@ def test_the_own_export_imported_again_does_not_double_a_cell(exported, copied, 
 def test_reading_a_missing_database_is_a_work_folder_error(tmp_path):
     with pytest.raises(WorkFolderError, match="Nothing has been run"):
         store.read_cells(tmp_path / "none.duckdb")
+
+
+def test_an_export_of_the_schema_before_can_still_be_imported(exported, cli, tmp_path):
+    """What it lacks is empty; every number is the same and follows from its trials."""
+    path = exported / "cells.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["column", "details"]), path)
+    manifest = json.loads((exported / "manifest.json").read_text())
+    files = {**manifest["files"], path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    write_json(exported / "manifest.json", {"schema": 2, "files": files})
+    old = tmp_path / "old"
+    assert cli("db", "import", exported, "--workdir", old).code == 0
+    cells = store.read_cells(old / "veilbench.duckdb")
+    assert cells and {c["column"] for c in cells} == {c["metric"] for c in cells}
+    assert {c["details"] for c in cells} == {None}
+    assert store.check(WorkFolder(old), old / "veilbench.duckdb") == []

@@ -136,14 +136,15 @@ def _interval(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], result:
         return open_set.eer_interval(rows["value"], rows["truth"] == rows["person"], rows["truth"], rows["person"], rng)
     if column["statistic"] == "jackknife":
         whole, without = _set_values(rows)
-        return frechet.jackknife_interval(whole, without, n=int(result.get("clips", 0)), low=column["low"])
+        return frechet.jackknife_interval(whole, without, n=int(result.get("clips", 0)), low=column["low"],
+                                          high=column["high"])
     return stats.mean_interval(rows["value"].tolist(), people, low=column["low"], high=column["high"])
 
 
 def _set_values(rows: Mapping[str, np.ndarray]) -> tuple[float, dict[Hashable, float]]:
     """(the number of everybody, {person: the number without them}), seeds averaged."""
     means = stats.person_means(rows["value"].tolist(), rows["person"].tolist())
-    values: dict[Hashable, float] = {int(str(person)): value for person, value in means.items()}
+    values: dict[Hashable, float] = {int(p): means.get(p, math.nan) for p in sorted(set(rows["person"].tolist()))}
     return values.pop(ALL_PEOPLE, math.nan), values
 
 
@@ -190,6 +191,7 @@ def _details(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], all_seed
     if len(all_seeds) > 1:
         means = [value_of({k: v[rows["seed"] == seed] for k, v in rows.items()}, column["statistic"],
                           int(result.get("classes", 0))) for seed in all_seeds]
-        worst = max(means) if column["better"] == "lower" else min(means)
-        found |= {"worst_seed": float(worst), "seed_sd": float(np.std(means, ddof=1))}
+        found["seed_sd"] = float(np.std(means, ddof=1))
+        if column["better"] != "none":
+            found["worst_seed"] = float(max(means) if column["better"] == "lower" else min(means))
     return found or None
