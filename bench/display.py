@@ -25,6 +25,25 @@ LANES = {"enforced": "noise drawn by the harness", "declared": "declared, not en
 NO_LIMIT, NO_LIMIT_TEXT = 0.95, "no limit at this ε"  # above, a ceiling says nothing a reader could use
 
 
+ONE_TABLE = 8  # columns; a wider section is drawn as one table a family
+FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the same person?",
+            "recovered": "Privacy after somebody tried to undo it", "utility": "Utility: what stays useful",
+            "time": "Utility: how steady it is in time", "other": "Descriptive: never ranked"}
+OPEN_SET = ("eer", "tar", "dir", "realised_far")
+READ = ("fer", "uar")  # what a network reads from a released video
+
+
+def family(cell: Cell) -> str:
+    """Which of FAMILIES a column belongs to, from a cell of it: where a wide table is cut."""
+    if (cell.get("via") or "direct") != "direct":
+        return "recovered"
+    if cell["metric"] in OPEN_SET:
+        return "open set"
+    if cell.get("role") == "utility":
+        return "utility" if cell["metric"] in READ else "time"
+    return "identity" if cell.get("role") == "privacy" else "other"
+
+
 def method_name(cell: Cell) -> str:
     """`blur`, or `blur@8` for a variant. Works for cells and for method descriptions."""
     name = str(cell["method"] if "method" in cell else cell["name"])

@@ -11,17 +11,20 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.display import (
     ARROWS,
     DASH,
     DIRECTIONS,
+    FAMILIES,
+    ONE_TABLE,
     Cell,
     column_name,
     command,
     decimals,
     epsilon_text,
+    family,
     finite,
     interval,
     method_name,
@@ -85,6 +88,8 @@ def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
             f"digests: {'; '.join([f'split {s}' for s in splits] + list(digests)) or DASH}")
 
 
+SHORT = 40  # characters of a status that fit into a cell
+TO_MEASURE = "to measure: "
 TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary}
 
 
@@ -93,7 +98,7 @@ TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary
 def _measured(cell: Cell) -> str:
     """`0.423 [0.331, 0.515], chance 0.111, n 432, 9 people`, or the status of a cell without a number."""
     if not finite(cell.get("value")):
-        return DASH if cell.get("status") == "missing" else f"{DASH} ({status_text(cell)})"
+        return DASH if cell.get("status") == "missing" else f"{DASH} ({_short(status_text(cell))})"
     text = f"{number(cell['value'], decimals(cell))} {interval(cell)}".strip()
     if finite(cell.get("chance")):
         text += f", chance {number(cell['chance'], 3)}"
@@ -101,7 +106,19 @@ def _measured(cell: Cell) -> str:
         text += f", n {cell['n']}"
     if finite(cell.get("people")):
         text += f", {cell['people']} people"
-    return text + (f" ({status_text(cell)})" if status_text(cell) else "")
+    return text + (f" ({_short(status_text(cell))})" if status_text(cell) else "")
+
+
+def _short(status: str) -> str:
+    """`invalid` of `invalid: a long reason`: the reason is a note below the table, once."""
+    return status if len(status) <= SHORT else status.partition(":")[0]
+
+
+def _note(cell: Cell) -> str:
+    """What stands below the table about this cell: the command that would fill it, or its long reason."""
+    if cell.get("status") == "missing":
+        return f"{TO_MEASURE}{command(cell)}"
+    return status_text(cell) if len(status_text(cell)) > SHORT else ""
 
 
 def _header(cell: Cell) -> str:
@@ -112,18 +129,33 @@ def _header(cell: Cell) -> str:
 
 
 def _grid(block: Block) -> tuple[list[list[str]], list[str]]:
-    """The cells of a block as text, and the commands that would fill its gaps, numbered from 1 in the text."""
+    """The cells of a block as text, and the notes to them, numbered from 1 in the text."""
     notes: dict[str, int] = {}
     grid = []
     for label, cells in block.rows:
         line = [label]
         for cell in cells:
             text = _measured(cell)
-            if cell.get("status") == "missing":
-                text += f" [{notes.setdefault(command(cell), len(notes) + 1)}]"
+            if (note := _note(cell)):
+                text += f" [{notes.setdefault(note, len(notes) + 1)}]"
             line.append(text)
         grid.append(line)
     return grid, list(notes)
+
+
+def _narrow(blocks: Sequence[Block]) -> list[Block]:
+    """For a reader: a block with many columns as one block a family, the lines below it under the last."""
+    parts = []
+    for block in blocks:
+        kept = {name: [i for i, c in enumerate(block.columns) if family(c) == name] for name in FAMILIES}
+        if len(block.columns) <= ONE_TABLE:
+            parts.append(block)
+            continue
+        made = [Block(f"{block.caption}. {FAMILIES[name]}", tuple(block.columns[i] for i in index),
+                      tuple((label, tuple(cells[i] for i in index)) for label, cells in block.rows), ())
+                for name, index in kept.items() if index]
+        parts += [*made[:-1], replace(made[-1], footer=block.footer)]
+    return parts
 
 
 # ---- writers -------------------------------------------------------------------------------------------------------
@@ -138,19 +170,23 @@ _TEX = str.maketrans({"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"
 
 def _markdown(blocks: Sequence[Block]) -> str:
     parts = []
-    for block in blocks:
+    for block in _narrow(blocks):
         grid, notes = _grid(block)
         head = ["method", *map(_header, block.columns)]
         lines = [f"### {block.caption.translate(_MD)}", "", _pipe(head), _pipe(["---"] * len(head), raw=True)]
         lines += [_pipe(row) for row in grid]
-        lines += ["", *(f"- \\[{i}\\] to measure: {_code(note)}" for i, note in enumerate(notes, 1))]
+        lines += ["", *(f"- \\[{i}\\] {_marked(note)}" for i, note in enumerate(notes, 1))]
         lines += [f"- {line.translate(_MD)}" for line in block.footer]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _code(text: str) -> str:
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
+def _marked(note: str) -> str:
+    """A note in Markdown, its command as code."""
+    text, found, code = note.partition(TO_MEASURE)
+    if text or not found:
+        return note.translate(_MD)
+    return f"{TO_MEASURE}`` {code} ``" if "`" in code else f"{TO_MEASURE}`{code}`"
 
 
 def _pipe(texts: Iterable[str], raw: bool = False) -> str:
@@ -160,12 +196,12 @@ def _pipe(texts: Iterable[str], raw: bool = False) -> str:
 def _latex(blocks: Sequence[Block]) -> str:
     """Plain `tabular` in `table`, no package needed."""
     parts = []
-    for block in blocks:
+    for block in _narrow(blocks):
         grid, notes = _grid(block)
         head = ["method", *map(_header, block.columns)]
         rows = [" & ".join(text.translate(_TEX) for text in row) + r" \\" for row in (head, *grid)]
         below = "\n\n".join(line.translate(_TEX) for line in (
-            *(f"[{i}] to measure: {note}" for i, note in enumerate(notes, 1)), *block.footer))
+            *(f"[{i}] {note}" for i, note in enumerate(notes, 1)), *block.footer))
         parts.append("\n".join([
             r"\begin{table}", rf"\caption{{{block.caption.translate(_TEX)}}}",
             rf"\begin{{tabular}}{{l{'r' * len(block.columns)}}}", r"\hline", rows[0], r"\hline", *rows[1:], r"\hline",

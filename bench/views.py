@@ -8,13 +8,16 @@ from typing import Any
 from bench.display import (
     ARROWS,
     DIRECTIONS,
+    FAMILIES,
     LANES,
+    ONE_TABLE,
     Cell,
     column_name,
     command,
     drawn,
     epsilon_text,
     exceeds,
+    family,
     finite,
     method_name,
     missing,
@@ -38,12 +41,6 @@ LANE_ORDER = ("enforced", "declared", "none")
 ROLES = ("privacy", "utility", "descriptive")
 ROLE_TITLES = {"privacy": "Privacy: what an attacker gets", "utility": "Utility: what stays useful",
                "descriptive": "Descriptive: never ranked"}
-ONE_TABLE = 8  # columns; a wider section is drawn as one table a family
-FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the same person?",
-            "recovered": "Privacy after somebody tried to undo it", "utility": "Utility: what stays useful",
-            "time": "Utility: how steady it is in time", "other": "Descriptive: never ranked"}
-OPEN_SET = ("eer", "tar", "dir", "realised_far")
-READ = ("fer", "uar")  # what a network reads from a released video
 UNITS = {"clip": "one clip of 16 frames", "source_video": "one whole source video", "frame": "one frame",
          "image_metric": "one image, by distance", "pixels": "some pixels of a frame", "event": "one short event"}
 
@@ -142,22 +139,8 @@ def _panels(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tables of a section: title, indices of their columns, and how many of these have which role."""
     if len(columns) <= ONE_TABLE:
         return [{"title": "", "columns": list(range(len(columns))), "groups": _groups(columns)}]
-    panels = []
-    for family, title in FAMILIES.items():
-        index = [i for i, column in enumerate(columns) if _family(column) == family]
-        if index:
-            panels.append({"title": title, "columns": index, "groups": []})
-    return panels
-
-
-def _family(column: Mapping[str, Any]) -> str:
-    if column["via"] != "direct":
-        return "recovered"
-    if column["metric"] in OPEN_SET:
-        return "open set"
-    if column["role"] == "utility":
-        return "utility" if column["metric"] in READ else "time"
-    return "identity" if column["role"] == "privacy" else "other"
+    index = {name: [i for i, c in enumerate(columns) if family(c) == name] for name in FAMILIES}
+    return [{"title": FAMILIES[name], "columns": found, "groups": []} for name, found in index.items() if found]
 
 
 def _groups(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
