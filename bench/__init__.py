@@ -5,11 +5,13 @@ from bench.measures import (
     Attack,
     Column,
     Compare,
+    Diagnostic,
     Evaluator,
     Identify,
     Match,
     Metric,
     Noise,
+    Opened,
     Pair,
     Recover,
     SetMetric,
@@ -36,9 +38,9 @@ from bench.types import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Branch", "Claim", "Column", "Compare", "ConfigError",
-    "Context", "DataError", "Dataset", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Match",
-    "Method", "Metric", "Noise", "Pair", "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Recover",
-    "Sample", "SetMetric", "Source", "ThreatModel", "UserError", "Video", "VideoMetric", "attack", "dataset",
-    "method", "metric",
+    "Anonymizer", "Attack", "Branch", "CLIP_FRAMES", "Claim", "Column", "Compare", "ConfigError", "Context",
+    "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Match",
+    "Method", "Metric", "NO_CLAIM", "Noise", "Opened", "Pair", "PixelsClaim", "Plan", "PluginError", "Prepared",
+    "PrivateMethod", "Recover", "Sample", "SetMetric", "Source", "ThreatModel", "UserError", "Video", "VideoMetric",
+    "attack", "dataset", "method", "metric",
 ]

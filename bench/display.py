@@ -157,7 +157,8 @@ def missing(row: Cell, column: Cell) -> dict[str, Any]:
     nothing |= {"seeds": [], "person_values": {}}
     cell = {**nothing, **{k: row.get(k) for k in of_row}, **{k: column.get(k) for k in of_column},
             "status": "missing", "source": "measured"}
-    if column.get("attack") and column.get("role") == "descriptive" and row.get("lane") == "none":
+    if column.get("attack") and column.get("role") == "descriptive" and row.get("lane") == "none" \
+            and column["metric"] not in OPEN_SET:
         cell |= {"status": "undefined: it publishes no noisy values"}  # nothing for a transcript attack to read
     return cell
 

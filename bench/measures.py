@@ -4,6 +4,7 @@
     Match      embed a clip; the harness keeps templates, thresholds and pairs               open_set
     Recover    learn released -> original on pairs; the result is a derived release          recover_unet, recover_rvrt
     Compare    which known input gave this transcript?                                       latent_llr
+    Diagnostic what the organiser's vault says of an enforced release                        noise_scale, scales
     Evaluator  a utility network retrained on each method's releases                         fer
     Metric     a pure function of frames;  VideoMetric: with a network;  SetMetric: of two sets of clips
 """
@@ -24,7 +25,7 @@ class ThreatModel:
     """What an attacker knows and reads. It is printed beside every number of the attack."""
 
     knows: str  # one sentence
-    reads: Literal["frame", "clip", "video", "draws", "transcript"]
+    reads: Literal["frame", "clip", "video", "draws", "transcript", "vault"]
     trained_on: Literal["released enrolment", "original enrolment", "released development", "development pairs",
                         "nothing"]
     decoding: Literal["assembled", "isolated"] = "assembled"
@@ -173,6 +174,31 @@ class Compare(Attack):
     def score(self, released: Mapping[str, np.ndarray], candidates: Mapping[str, np.ndarray],
               noise: Mapping[str, Noise]) -> np.ndarray:
         """(P,) float, higher = more likely. released: {branch: (T, dim)}; candidates: {branch: (P, T, dim)}."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One branch of one released clip as the vault holds it. T steps of the clip, dim values each.
+
+    clipped, residual: float64 (T, dim), what was clipped and the noise that was added.  noise: law and scales (T,).
+    floor: the smallest scale that the claim allows.  norm: l2 (T,) before clipping, NaN where encoding failed.
+    clip_norm: what the rows were clipped to (an l2 or l1 ball, or a box).
+    """
+
+    clipped: np.ndarray
+    residual: np.ndarray
+    noise: Noise
+    floor: float
+    norm: np.ndarray
+    clip_norm: float
+
+
+class Diagnostic(Attack):
+    """Reads the vault of an enforced release. It attacks nobody, and its columns are descriptive."""
+
+    def measure(self, branches: Mapping[str, Opened]) -> Mapping[str, float]:
+        """{column id: value} of one released clip, NaN where undefined."""
         raise NotImplementedError
 
 

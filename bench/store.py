@@ -167,7 +167,7 @@ def _trials(work: WorkFolder, scores: set[str]) -> pa.Table:
         for name, digest in sorted(record["identity"]["inputs"].items()):
             if not name.startswith("trials:") or record["digest"] not in scores:
                 continue
-            for kind in ("attack", "compare", "match", "metric"):
+            for kind in ("attack", "compare", "diagnose", "match", "metric"):
                 path = work.stage(kind, digest) / "trials.parquet"
                 if not path.is_file():
                     continue

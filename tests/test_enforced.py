@@ -25,8 +25,11 @@ from bench.run.enforced import all_branches, loss_of, priced
 from bench.run.plan import known_facts
 from bench.run.released import open_release
 from bench.run.sandbox import available
+from bench.run.stage_diagnose import run_diagnose
 from bench.run.stage_enforced import noise_bits
 from bench.run.stage_transcript import _Known, read_values
+from bench.run.stages import Job
+from bench.run.trials import read_trials
 from bench.run.views import load_tensors
 
 
@@ -168,6 +171,19 @@ def test_no_two_releases_share_their_noise(work):
     assert words == noise_bits(config, clips).words(4).tolist()
     for change in ({"decoding": "isolated"}, {"variant": "eps2"}, {"draws": 2}, {"seed": 43}, {"parts": ["probe"]}):
         assert noise_bits({**config, **change}, clips).words(4).tolist() != words, change
+
+
+@pytest.mark.parametrize("method", ["dp_latent", "dp_pix"])
+def test_the_vault_says_that_the_noise_drawn_is_the_noise_claimed(work, method, tmp_path):
+    record = next(r for r in work.finished("enforced") if r["identity"]["config"]["method"] == method)
+    inputs = {"release": record["folder"], **{k: work.stage("encode" if k == "encode" else "clips", v)
+                                              for k, v in record["identity"]["inputs"].items() if k != "fit"}}
+    config = {"attack": "noise_scale", "variant": None, "budget": {}, "profile": "tiny", "seed": 1, "numbers_seed": 1,
+              "facts": record["identity"]["config"]["facts"]}
+    run_diagnose(Job(config, inputs, tmp_path, print))
+    ratios = read_trials(tmp_path / "trials.parquet")["value"]
+    values = ratios.size * 16 * 4  # no fewer coordinates than this
+    assert ratios.size >= 6 and abs(ratios.mean() - 1) < 5 * np.sqrt(5 / values)
 
 
 # ---- ceilings and lanes of cells -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench import asset_list, registry, weights
 from bench.errors import ConfigError, DataError
-from bench.measures import Column, Compare, Evaluator, Match, Recover, SetMetric
+from bench.measures import Column, Compare, Diagnostic, Evaluator, Match, Recover, SetMetric
 from bench.registry import Spec
 from bench.run.cache import digest_json
 from bench.run.enforced import loss_of
@@ -171,7 +171,7 @@ class Builder:
         cls = registry.get("attacks", attack.name)
         if issubclass(cls, Recover):
             return []
-        if issubclass(cls, Compare):
+        if issubclass(cls, (Compare, Diagnostic)):
             return [self._compare_score(attack, road)] if road.facts["lane"] == "enforced" and not road.behind else []
         if issubclass(cls, Match):
             return [self._match_score(attack, cls, road)]
@@ -181,7 +181,8 @@ class Builder:
         cls = registry.get("attacks", attack.name)
         config = {**self._attack_config(attack, self.seed), "numbers_seed": self.suite.data_seed,
                   "facts": {k: road.facts[k] for k in ENFORCED_FACTS}}
-        stage = self._stage("compare", f"compare {attack} on {road.method}", config,
+        kind = "diagnose" if issubclass(cls, Diagnostic) else "compare"
+        stage = self._stage(kind, f"{kind} {attack} on {road.method}", config,
                             {"release": road.assembled, "encode": road.assembled.inputs["encode"], "clips": self.clips},
                             (("attacks", attack.name),))
         return self._score(road, cls.columns, {f"trials:{self.seed}": stage}, attack=str(attack),

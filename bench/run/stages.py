@@ -23,6 +23,7 @@ KINDS = {
     "train": "bench.run.stage_attack:run_train", "attack": "bench.run.stage_attack:run_attack",
     "learn": "bench.run.stage_recover:run_learn", "derive": "bench.run.stage_recover:run_derive",
     "train_match": "bench.run.stage_match:run_train_match", "match": "bench.run.stage_match:run_match",
+    "diagnose": "bench.run.stage_diagnose:run_diagnose",
     "compare": "bench.run.stage_transcript:run_compare",
     "metric": "bench.run.stage_metric:run_metric", "score": "bench.run.stage_score:run_score",
     "audit": "bench.run.stage_audit:run_audit",
