@@ -71,14 +71,18 @@ def finite(value: Any) -> bool:
 
 
 def decimals(cell: Cell, scale: float = 1.0) -> int:
-    """Digits after the point: two significant digits of the interval's half-width, at most 4.
+    """Digits after the point: two significant digits of the interval's half-width, at most 4 (6 for small numbers).
 
     Without an interval, or with one too narrow to show, 3 for rates and 2 for all else.
     """
+    value = cell.get("value")
+    small = cell.get("metric_unit") != "rate" and finite(value) and 0 < abs(value or 0) < 0.01
     if finite(cell.get("lo")) and finite(cell.get("hi")):
         half = abs(cell["hi"] - cell["lo"]) / 2 * scale
-        if half >= 1e-4:
-            return min(4, max(0, 1 - math.floor(math.log10(half))))
+        if half >= (1e-6 if small else 1e-4):
+            return min(6 if small else 4, max(0, 1 - math.floor(math.log10(half))))
+    if small:
+        return min(6, 1 - math.floor(math.log10(abs(value or 1))))
     default = 3 if cell.get("metric_unit") == "rate" else 2
     return max(0, default - round(math.log10(scale)))
 
@@ -102,7 +106,7 @@ def interval(cell: Cell, scale: float = 1.0) -> str:
 def drawn(cell: Cell) -> dict[str, str]:
     """value, interval, chance, ceiling, unit as a page draws them: rates in %, everything else in its own unit."""
     scale = 100.0 if cell.get("metric_unit") == "rate" else 1.0
-    unit = "%" if scale == 100.0 else str(cell.get("metric_unit") or "")
+    unit = "%" if scale == 100.0 else "" if cell.get("metric_unit") == "1" else str(cell.get("metric_unit") or "")
     places = decimals(cell, scale)
     chance = cell.get("chance")
     return {"value": number(cell.get("value"), places, scale), "interval": interval(cell, scale), "unit": unit,

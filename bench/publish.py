@@ -35,7 +35,8 @@ def site_data(work: WorkFolder, database: Path, pictures: Path) -> SiteData:
     datasets = list(_datasets(work, {c["dataset"] for c in cells}))
     with store.opened(database) as con:
         claims = con.sql("SELECT * FROM claims WHERE lane <> 'none'").to_arrow_table().to_pylist()
-        exclusions = [{"row": r, "reason": w} for r, w in con.execute("SELECT row, reason FROM exclusions").fetchall()]
+        exclusions = [{"row": row, "reason": why.replace("not_measurable", "not measurable")}
+                      for row, why in con.execute("SELECT row, reason FROM exclusions").fetchall()]
         environments = [json.loads(j) for (j,) in con.execute("SELECT json FROM environment").fetchall()]
     behind = {name_of(row): row for row in claims}
     methods = [_method(work, cells, name, variant, pictures) | {"card": _card(work, Spec(name, variant), behind)}

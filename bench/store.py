@@ -89,9 +89,7 @@ def _collect(work: WorkFolder) -> dict[str, pa.Table]:
         "artifacts": [{**{k: a[k] for k in ("kind", "digest", "title", "seconds", "peak_mb", "finished")},
                        "identity": canonical(_without_root(a["identity"]))} for a in artifacts],
         "cells": cells, "claims": claim_rows(cells, known),
-        "exclusions": [{"row": f"{c['method']}{'@' + c['variant'] if c['variant'] else ''} {c['attack'] or ''} "
-                               f"{c['metric']}".replace("  ", " "), "reason": c["status"]}
-                       for c in cells if c["status"] != "ok"],
+        "exclusions": [{"row": _place(c), "reason": c["status"]} for c in cells if c["status"] != "ok"],
         "environment": _distinct([{"digest": hashlib.sha256(canonical(a["environment"]).encode()).hexdigest(),
                                    "json": canonical(a["environment"])} for a in artifacts], ("digest", "json")),
     }
@@ -102,6 +100,13 @@ def _collect(work: WorkFolder) -> dict[str, pa.Table]:
             tables[name] = pa.concat_tables([tables[name], _imported(folder / f"{name}.parquet", _SCHEMAS[name])])
     tables["cells"] = _newest_marked(tables["cells"])
     return {name: tables[name] for name in TABLES}
+
+
+def _place(cell: Cell) -> str:
+    """Row and column of a cell in words: `blur@8 plr top1 via recover_unet`."""
+    column = str(registry.Spec(cell["column"], cell["evaluator"]))
+    via = "" if cell["via"] == "direct" else f"via {cell['via']}"
+    return " ".join(filter(None, [str(registry.Spec(cell["method"], cell["variant"])), cell["attack"], column, via]))
 
 
 def _imported(path: Path, schema: pa.Schema) -> pa.Table:
