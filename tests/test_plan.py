@@ -122,12 +122,12 @@ def test_narrowed_keeps_what_a_score_needs(plan):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("title = 'x'\n", "dataset"), ("title = ", "cannot be used"), ("titel = 'x'\ndataset='a'\nmethods=[]", "titel"),
+    ("title = 'x'\n", "dataset"), ("title = ", "is not TOML"), ("titel = 'x'\ndataset='a'\nmethods=[]", "titel"),
     ("title='x'\ndataset='a'\nmethods=[]\nprofile='huge'", "profile")])
 def test_a_bad_suite_file_says_what_is_wrong(tmp_path, text, said):
     path = tmp_path / "bad.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=f"(?s)bad.toml cannot be used.*{said}|{said}"):
+    with pytest.raises(ConfigError, match=said):
         suite.load(str(path))
 
 

@@ -112,7 +112,7 @@ def with_options(suite: Suite, *, dataset: str | None = None, seeds: Sequence[in
         changes["seeds"] = list(seeds)
     if profile == "paper":
         raise ConfigError("The paper profile cannot run yet.", "It starts its attackers and evaluators from published "
-                          "networks, and no loader for them is part of this version.", "Use --profile tiny.")
+                          "networks, which nobody has brought here.", "Use --profile tiny.")
     if profile:
         changes["profile"] = profile
     return suite.model_copy(update=changes)

@@ -97,7 +97,8 @@ def _who(item: Released) -> dict[str, str]:
 def _recovered(attack: Recover, clip: Video, name: str) -> Video:
     made = attack.recover(clip)
     if not isinstance(made, Video) or made.frames.shape != clip.frames.shape:
-        raise PluginError(f"The attack {name} recovered {getattr(made, 'frames', made)!r:.60} from a clip of "
-                          f"{clip.frames.shape}.", "A recovered clip has as many frames as the released one, of the "
+        got = made.frames.shape if isinstance(made, Video) else type(made).__name__
+        raise PluginError(f"The attack {name} recovered {got} from a clip of {clip.frames.shape}.",
+                          "A recovered clip has as many frames as the released one, of the "
                           "same size.", "Mend `recover`.")
     return made

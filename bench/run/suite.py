@@ -14,6 +14,9 @@ from bench.errors import ConfigError, nearest
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
 
 
+WANTED = {"draws": "draws is a number, or { development = 2, calibration = 1, enrolment = 2, probe = 1 }."}
+
+
 class Suite(BaseModel):
     """One suite file. `seconds` is a measured table (2 cores), used to show what a run will cost.
 
@@ -56,10 +59,26 @@ def load(name: str) -> Suite:
                           "`veilbench list suites` shows all of them.")
     try:
         return Suite(**tomllib.loads(path.read_text(encoding="utf-8")), name=path.stem)
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
-        lines = " ".join(str(error).split())
-        raise ConfigError(f"The suite file {path} cannot be used: {lines}", "",
-                          "Mend the file; bench/run/suite.py lists the fields.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"The suite file {path} is not TOML: {error}.", "", "Mend that line.") from error
+    except ValidationError as error:
+        raise _misfit(path, error) from None
+
+
+def _misfit(path: Path, error: ValidationError) -> ConfigError:
+    """Every key or value that does not fit, each once, and the nearest names of keys that nobody knows."""
+    parts: dict[str, str] = {}
+    hints: list[str] = []
+    for problem in error.errors():
+        key = str(problem["loc"][0])
+        if problem["type"] == "extra_forbidden":
+            parts[key] = f"{key!r} is no field of a suite"
+            hints.append(nearest(key, [name for name in Suite.model_fields if name != "name"]))
+        else:
+            parts.setdefault(key, f"{key} = {problem['input']!r:.60} does not fit")
+            hints += [WANTED[key]] if key in WANTED else [f"{key}: {problem['msg'].lower()}."]
+    return ConfigError(f"The suite file {path} cannot be used: {'; '.join(parts.values())}.", "",
+                       " ".join(dict.fromkeys(hints)))
 
 
 def recall(root: Path, name: str) -> Suite:
