@@ -167,12 +167,15 @@ def missing(row: Cell, column: Cell) -> dict[str, Any]:
     return cell
 
 
+STATUS_WORDS = {"not_measurable": "not measurable", "missing": "not measured"}
+
+
 def status_text(cell: Cell) -> str:
     """The status in words, empty when the number stands as it is."""
     status = str(cell.get("status") or "missing")
     if status == "ok":
         return "" if finite(cell.get("value")) else "undefined: no finite number"
-    return {"not_measurable": "not measurable", "missing": "not measured"}.get(status, status)
+    return STATUS_WORDS.get(status, status)
 
 
 def public(cell: Cell) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bench.board import SiteData
 from bench.data.clips import Clips
 from bench.data.splits import hashed
 from bench.describe import describe
+from bench.display import STATUS_WORDS
 from bench.errors import ConfigError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder
@@ -35,7 +36,7 @@ def site_data(work: WorkFolder, database: Path, pictures: Path) -> SiteData:
     datasets = list(_datasets(work, {c["dataset"] for c in cells}))
     with store.opened(database) as con:
         claims = con.sql("SELECT * FROM claims WHERE lane <> 'none'").to_arrow_table().to_pylist()
-        exclusions = [{"row": row, "reason": why.replace("not_measurable", "not measurable")}
+        exclusions = [{"row": row, "reason": STATUS_WORDS.get(why, why)}
                       for row, why in con.execute("SELECT row, reason FROM exclusions").fetchall()]
         environments = [json.loads(j) for (j,) in con.execute("SELECT json FROM environment").fetchall()]
     behind = {name_of(row): row for row in claims}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from bench import Column, Context, Video, VideoMetric, metric
-from bench.nets.flow import flow_estimator, flow_of
+from bench import Column, Video, metric
+from bench.nets.flow import FlowMetric, flow_of
 from bench.nets.pairs import apart
 
 SOURCE = "Lai et al. 2018, arXiv 1808.00449"
 
 
 @metric("fwe_self")
-class FWESelf(VideoMetric):
+class FWESelf(FlowMetric):
     """Flow warping error with the released video's own flow: each released frame is compared with the next one, moved
     back along the optical flow between the two. Mean squared error on [0, 1] over trusted pixels and channels, as in
     `fwe_src`; `@dis`: OpenCV's DIS flow, `@raft`: torchvision's RAFT with its published weights. A value is an
@@ -36,12 +33,6 @@ class FWESelf(VideoMetric):
     )
     variants = {"dis": {}, "raft": {"flow": "raft"}}
     headline = "dis"
-
-    def __init__(self, *, flow: str = "dis"):
-        self.flow = flow
-
-    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
-        self.estimate = flow_estimator(self.flow)
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
         error = share = difference = np.zeros(0)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from bench import Column, Context, Video, VideoMetric, metric
-from bench.nets.flow import flow_estimator, flow_of
+from bench import Column, Video, metric
+from bench.nets.flow import FlowMetric, flow_of
 from bench.nets.pairs import apart
 
 SOURCE = "Lai et al. 2018, arXiv 1808.00449; TADP 4.1.6"
 
 
 @metric("fwe_src")
-class FWESource(VideoMetric):
+class FWESource(FlowMetric):
     """Flow warping error with the flow of the original: each released frame is compared with the next released frame,
     moved back along the optical flow of the original. Mean squared error on [0, 1] over pixels and channels, without
     pixels that the flow hides, loses or cannot be trusted on. `@dis`: OpenCV's DIS flow on grey values; `@raft`:
@@ -35,12 +32,6 @@ class FWESource(VideoMetric):
     )
     variants = {"dis": {}, "raft": {"flow": "raft"}}
     headline = "dis"
-
-    def __init__(self, *, flow: str = "dis"):
-        self.flow = flow
-
-    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
-        self.estimate = flow_estimator(self.flow)
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
         error = share = np.zeros(0)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from bench import Column, Context, Video, VideoMetric, metric
-from bench.nets.identity import adjacent_cosines, identity_embedder
+from bench import Column, Video, metric
+from bench.nets.identity import IdentityMetric, adjacent_cosines
 from bench.nets.pairs import apart
 
 
 @metric("t_id")
-class TemporalIdentity(VideoMetric):
+class TemporalIdentity(IdentityMetric):
     """Cosine of the identity embeddings of adjacent released frames. Every unpadded frame is embedded as it lies on
     the canvas; a value is a pair inside a 16-frame clip, and pairs across the border of two clips have their own
     column. `@synth`: a ResNet trained on made public people, a stand-in; `@arcface`: ArcFace with its published
@@ -30,15 +27,8 @@ class TemporalIdentity(VideoMetric):
         Column(id="t_id_boundary", unit="", better="none", low=-1, high=1,
                title="Identity kept across clip borders", source="TADP 4.1.6"),
     )
-    assets = ("identity_eval",)
     variants = {"synth": {}, "arcface": {"network": "arcface"}, "faceid": {"network": "faceid"}}
     headline = "synth"
-
-    def __init__(self, *, network: str = "synth", path: str = "", sha256: str = ""):
-        self.network, self.path, self.sha256 = network, path, sha256
-
-    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
-        self.embed = identity_embedder(self.network, assets, self.path, self.sha256)
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
         inside, boundary = apart(adjacent_cosines(self.embed(released.frames)))

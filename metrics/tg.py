@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from bench import Column, Context, Video, VideoMetric, metric
-from bench.nets.identity import all_cosines, identity_embedder
+from bench import Column, Video, metric
+from bench.nets.identity import IdentityMetric, all_cosines
 
 
 @metric("tg")
-class GlobalIdentity(VideoMetric):
+class GlobalIdentity(IdentityMetric):
     """Cosine of the identity embeddings of all pairs of released frames of a video, near and far, clip borders
     included. Every unpadded frame is embedded as it lies on the canvas. `@synth`: a ResNet trained on made public
     people, a stand-in; `@arcface`: ArcFace with its published weights; `@faceid`: dlib's face network from an
@@ -25,15 +22,8 @@ class GlobalIdentity(VideoMetric):
         Column(id="tg", unit="", better="higher", low=-1, high=1, role="utility",
                title="Identity kept over the whole video", source="STIT, arXiv 2201.08361"),
     )
-    assets = ("identity_eval",)
     variants = {"synth": {}, "arcface": {"network": "arcface"}, "faceid": {"network": "faceid"}}
     headline = "synth"
-
-    def __init__(self, *, network: str = "synth", path: str = "", sha256: str = ""):
-        self.network, self.path, self.sha256 = network, path, sha256
-
-    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
-        self.embed = identity_embedder(self.network, assets, self.path, self.sha256)
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
         cosines = all_cosines(self.embed(released.frames))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from bench import Column, Context, Video, VideoMetric, metric
+from bench import Column, Video, metric
 from bench.nets.pairs import apart
-from bench.nets.perceptual import perceptual_distance
+from bench.nets.perceptual import PerceptualMetric
 
 TIMES = 100.0  # as tLP is printed
 HIGH = 10.0 * TIMES
 
 
 @metric("tlp_ref")
-class TLPReference(VideoMetric):
+class TLPReference(PerceptualMetric):
     """100 |d(b_t, b_t+1) - d(g_t, g_t+1)|: how far the perceptual change between adjacent released frames g is from
     that between the same frames b of the original. The distance d is that of `tlpips_adj`: `@synth` a ResNet trained
     on made public people, a stand-in; `@alex` LPIPS 0.1 on AlexNet with its published weights. A value is a pair
@@ -32,15 +29,8 @@ class TLPReference(VideoMetric):
                title="Perceptual change unlike the original's across clip borders, x 100",
                source="TecoGAN, arXiv 1811.09393"),
     )
-    assets = ("feature_eval",)
     variants = {"synth": {}, "alex": {"network": "alex"}}
     headline = "synth"
-
-    def __init__(self, *, network: str = "synth"):
-        self.network = network
-
-    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
-        self.distance = perceptual_distance(self.network, assets)
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
         wanted, found = (self.distance.adjacent(video.frames) for video in (original, released))

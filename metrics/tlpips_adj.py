@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from bench import Column, Context, Video, VideoMetric, metric
+from bench import Column, Video, metric
 from bench.nets.pairs import apart
-from bench.nets.perceptual import perceptual_distance
+from bench.nets.perceptual import PerceptualMetric
 
 HIGH = 10.0  # five stages of at most 2
 
 
 @metric("tlpips_adj")
-class TLPIPSAdjacent(VideoMetric):
+class TLPIPSAdjacent(PerceptualMetric):
     """Perceptual distance d(g_t, g_t+1) of adjacent released frames: unit-normalised feature maps of five stages,
     squared differences added over channels and stages, averaged over positions. `@synth`: a ResNet trained on made
     public people, all channels alike, a stand-in; `@alex`: LPIPS 0.1 on AlexNet with its published weights. A value
@@ -30,15 +27,8 @@ class TLPIPSAdjacent(VideoMetric):
         Column(id="tlpips_adj_boundary", unit="1", better="none", low=0, high=HIGH,
                title="Perceptual change across clip borders", source="TADP 4.1.6"),
     )
-    assets = ("feature_eval",)
     variants = {"synth": {}, "alex": {"network": "alex"}}
     headline = "synth"
-
-    def __init__(self, *, network: str = "synth"):
-        self.network = network
-
-    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
-        self.distance = perceptual_distance(self.network, assets)
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
         inside, boundary = apart(self.distance.adjacent(released.frames))

@@ -158,3 +158,17 @@ def small(tmp_path_factory, plugins) -> Path:
     folder = tmp_path_factory.mktemp("small") / "clips"
     write_clips(registry.build("datasets", "blocks"), None, 3, 16, folder, lambda text: None)
     return folder
+
+
+@pytest.fixture
+def one_thread():
+    """Torch as a stage runs it, and afterwards as it was."""
+    import torch
+
+    from bench.nets.training import use_threads
+
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    use_threads()
+    yield
+    torch.set_num_threads(before[0])
+    torch.use_deterministic_algorithms(before[1])

@@ -13,7 +13,6 @@ from torchvision.models.video import r3d_18
 from bench import CLIP_FRAMES, Context, Sample, Video, registry, seeds
 from bench.errors import WeightsMissing
 from bench.nets.evaluators import NETWORKS, R3D, TransformerSize, timesformer
-from bench.nets.training import use_threads
 from bench.nets.video import as_clip_input
 
 OTHERS = ("r3d", "timesformer", "videomae")  # x3d starts from an asset: tests/test_contract.py
@@ -21,13 +20,7 @@ KINETICS = 400
 SIDE = 64
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    use_threads()
-    yield
-    torch.set_num_threads(before[0])
-    torch.use_deterministic_algorithms(before[1])
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,6 @@ from bench.nets.recovery import (
 )
 from bench.nets.rvrt import RVRT, SIZES, RVRTSize, clip_flows
 from bench.nets.spynet import SpyNet, compose, warp
-from bench.nets.training import use_threads
 from bench.nets.unet import UNet
 from bench.nets.windows import WindowAttention, cut, join, relative_index, shift_mask
 
@@ -29,13 +28,7 @@ SMALL = RVRTSize(width=8, blocks=(1, 1, 1), depth=2, heads=2, aligners=2, groups
                  flow_levels=2, flow_widths=(4, 4, 4, 4))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    use_threads()
-    yield
-    torch.set_num_threads(before[0])
-    torch.use_deterministic_algorithms(before[1])
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def context() -> Context:

@@ -9,19 +9,12 @@ from torch import nn
 
 from bench.errors import Diverged
 from bench.nets.image import as_input, frame_classifier, jitter
-from bench.nets.training import Recipe, load_matching, predict, train_classifier, use_threads
+from bench.nets.training import Recipe, load_matching, predict, train_classifier
 from bench.nets.video import SIZES, as_clip_input, jitter_clips, x3d
 from bench.sampling import spread
 from bench.seeds import derive
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    use_threads()
-    yield
-    torch.set_num_threads(before[0])
-    torch.use_deterministic_algorithms(before[1])
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def data(n=24, classes=2):

@@ -7,7 +7,7 @@ forward-backward check and motion boundaries, all with squared norms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,9 @@ import torch
 from torch.nn import functional as F
 from torchvision.models.optical_flow import raft_large
 
+from bench.measures import VideoMetric
 from bench.nets.given import given
+from bench.types import Context
 
 Estimate = Callable[[np.ndarray, np.ndarray], np.ndarray]  # uint8 (N, H, W, 3) twice -> float32 (N, 2, H, W)
 
@@ -173,3 +175,13 @@ def flow_of(frames: np.ndarray, estimate: Estimate) -> VideoFlow:
     forward, backward = estimate(frames[:-1], frames[1:]), estimate(frames[1:], frames[:-1])
     there, back = (torch.from_numpy(np.ascontiguousarray(f)).double() for f in (forward, backward))
     return VideoFlow(there, visible(there, back))
+
+
+class FlowMetric(VideoMetric):
+    """A metric that reads optical flow: `dis` or `raft`, by the name of its variant."""
+
+    def __init__(self, *, flow: str = "dis"):
+        self.flow = flow
+
+    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
+        self.estimate = flow_estimator(self.flow)

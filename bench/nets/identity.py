@@ -15,7 +15,9 @@ import numpy as np
 import torch
 
 from bench.errors import WeightsMissing
+from bench.measures import VideoMetric
 from bench.nets.features import Embedder, arcface_embedder, frame_embedder
+from bench.types import Context
 
 CHIP_PX = 150  # what the face network of dlib reads
 
@@ -73,3 +75,15 @@ def all_cosines(vectors: np.ndarray) -> np.ndarray:
     vectors = np.asarray(vectors, dtype=np.float64)
     first, second = np.triu_indices(len(vectors), 1)
     return np.clip((vectors @ vectors.T)[first, second], -1, 1)
+
+
+class IdentityMetric(VideoMetric):
+    """A metric that embeds every frame's identity: the network by the name of its variant."""
+
+    assets = ("identity_eval",)
+
+    def __init__(self, *, network: str = "synth", path: str = "", sha256: str = ""):
+        self.network, self.path, self.sha256 = network, path, sha256
+
+    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
+        self.embed = identity_embedder(self.network, assets, self.path, self.sha256)

@@ -15,8 +15,10 @@ import torch
 from torch import nn
 from torchvision.models import alexnet
 
+from bench.measures import VideoMetric
 from bench.nets.given import given
 from bench.nets.image import as_input, frame_classifier
+from bench.types import Context
 
 STAND_IN = "resnet10t"  # the architecture of the asset feature_eval
 FRAMES_AT_ONCE = 32
@@ -108,3 +110,15 @@ def _alex_maps(layers: nn.Sequential, frames: torch.Tensor) -> Maps:
         if number in ALEX_STAGES:
             maps.append(x)
     return maps
+
+
+class PerceptualMetric(VideoMetric):
+    """A metric of perceptual distances between frames: the network by the name of its variant."""
+
+    assets = ("feature_eval",)
+
+    def __init__(self, *, network: str = "synth"):
+        self.network = network
+
+    def load(self, assets: Mapping[str, Any], ctx: Context) -> None:
+        self.distance = perceptual_distance(self.network, assets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -280,7 +281,7 @@ def asked(method: str, variant: str | None) -> Spec:
 
 def _seconds(suite: Suite, kind: str, title: str) -> float:
     """The suite's measured seconds of a stage: by its title without the method, else by its kind."""
-    return suite.seconds.get(title.split(" on ")[0], suite.seconds.get(kind, 0.0))
+    return suite.seconds.get(re.split(" on | to ", title)[0], suite.seconds.get(kind, 0.0))
 
 
 def fingerprint(root: Path) -> str:
