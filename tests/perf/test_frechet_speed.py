@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
+from clock import seconds
 from scipy import linalg
 
 from bench import frechet
@@ -13,16 +12,6 @@ from bench.seeds import derive
 
 pytestmark = pytest.mark.perf
 D = 512
-
-
-def seconds(function, repeats: int = 5) -> float:
-    """The fastest of a few runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def by_root(mu1, s1, mu2, s2) -> float:

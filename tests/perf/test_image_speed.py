@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import cv2
 import numpy as np
 import pytest
+from clock import seconds
 
 from bench import registry
 from bench.seeds import derive
@@ -15,16 +15,6 @@ from bench.seeds import derive
 pytestmark = pytest.mark.perf
 
 FRAMES, SIDE_PX = 1000, 64
-
-
-def fastest(function: Callable[[], object], repeats: int = 3) -> float:
-    """Seconds of the fastest of a few runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 @pytest.fixture
@@ -66,14 +56,14 @@ def test_ssim_of_a_thousand_frames(one_thread):
     a = derive(2, "perf").random((FRAMES, 3, SIDE_PX, SIDE_PX), dtype=np.float32)
     b = np.clip(a + derive(3, "perf").normal(0, 0.1, a.shape), 0, 1).astype(np.float32)
     ours = registry.get("metrics", "ssim_released").function
-    values, ours_s = ours(a, b), fastest(lambda: ours(a, b))
+    values, ours_s = ours(a, b), seconds(lambda: ours(a, b))
     found = peers(one_thread, a, b)
     if not found:
         pytest.skip("no library with an SSIM is installed")
     times = {}
     for name, function in found.items():
         assert function() == pytest.approx(values, abs=2e-3), name  # torchmetrics averages over the border too
-        times[name] = fastest(function, repeats=2)
+        times[name] = seconds(function, repeats=2)
     print(f"\nSSIM, {FRAMES} frames of {SIDE_PX} x {SIDE_PX}: ours {ours_s * 1e3:.0f} ms; "
           + "; ".join(f"{name} {s * 1e3:.0f} ms, {s / ours_s:.2f} times ours" for name, s in times.items()))
     assert ours_s <= min(times.values())

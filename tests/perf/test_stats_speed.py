@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
+from clock import seconds
 from scipy import stats as scipy_stats
 
 from bench import registry, stats
 from bench.seeds import derive
 
 pytestmark = pytest.mark.perf
-
-
-def seconds(function, repeats: int = 3) -> float:
-    """The fastest of a few runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def test_cluster_bootstrap_against_scipy():
