@@ -38,9 +38,9 @@ from bench.types import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "Anonymizer", "Attack", "Branch", "CLIP_FRAMES", "Claim", "Column", "Compare", "ConfigError", "Context",
-    "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim", "Match",
-    "Method", "Metric", "NO_CLAIM", "Noise", "Opened", "Pair", "PixelsClaim", "Plan", "PluginError", "Prepared",
+    "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Branch", "Claim", "Column", "Compare", "ConfigError",
+    "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim",
+    "Match", "Method", "Metric", "Noise", "Opened", "Pair", "PixelsClaim", "Plan", "PluginError", "Prepared",
     "PrivateMethod", "Recover", "Sample", "SetMetric", "Source", "ThreatModel", "UserError", "Video", "VideoMetric",
     "attack", "dataset", "method", "metric",
 ]

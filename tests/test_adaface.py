@@ -140,7 +140,7 @@ def test_both_published_forms_load_to_the_same_network(published):
 
 def test_no_other_file_is_loaded(published, tmp_path):
     path, digest = published["a"]
-    with pytest.raises(DataError, match="has SHA-256"):
+    with pytest.raises(DataError, match="have SHA-256"):
         iresnet.load_adaface(path, "0" * 64, "ir18")
     with pytest.raises(WeightsMissing, match="weights missing: adaface_ir50"):
         iresnet.load_adaface(tmp_path / "none.ckpt", digest)
