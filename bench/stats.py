@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 MIN_PEOPLE = 5  # no interval below
 EXACT_PEOPLE = 32  # sign-flip p is exact up to here, Monte Carlo above
@@ -89,7 +89,7 @@ def _t_interval(means: np.ndarray, n: int, dropped: int, level: float, low: floa
     value = float(means.mean()) if count else math.nan
     if count < MIN_PEOPLE or not np.isfinite(means).all():
         return Interval(value, math.nan, math.nan, "none", n, count, dropped)
-    half = stats.t.ppf((1 + level) / 2, count - 1) * means.std(ddof=1) / math.sqrt(count)
+    half = stdtrit(count - 1, (1 + level) / 2) * means.std(ddof=1) / math.sqrt(count)
     return Interval(value, float(max(value - half, low)), float(min(value + half, high)), "t", n, count, dropped)
 
 
@@ -159,7 +159,7 @@ def stretched_interval(value: float, replicates: np.ndarray, n: int, people: int
     if people < MIN_PEOPLE or not len(replicates) or not math.isfinite(value):
         return Interval(value, math.nan, math.nan, "none", n, people)
     tail = (1 - level) / 2
-    factor = math.sqrt(people / (people - 1)) * stats.t.isf(tail, people - 1) / stats.norm.isf(tail)
+    factor = math.sqrt(people / (people - 1)) * stdtrit(people - 1, tail) / ndtri(tail)
     lo, hi = value + factor * (np.quantile(replicates, [tail, 1 - tail]) - value)
     return Interval(value, float(max(min(lo, value), low)), float(min(max(hi, value), high)), "bootstrap", n, people)
 
@@ -229,8 +229,10 @@ def holm(ps: Sequence[float]) -> np.ndarray:
 
 def competition_ranks(values: np.ndarray, better: str, *, decimals: int = 6) -> np.ndarray:
     """Ranks along the last axis, 1 = best, equals (after rounding to `decimals`) share the smaller: 1, 2, 2, 4."""
+    from scipy.stats import rankdata  # slow to import, and pages and tables need nothing else of it
+
     sign = {"higher": -1.0, "lower": 1.0}[better]
-    return stats.rankdata(np.round(sign * values, decimals), method="min", axis=-1).astype(int)
+    return rankdata(np.round(sign * values, decimals), method="min", axis=-1).astype(int)
 
 
 def rank_table(person_values: np.ndarray, better: Literal["higher", "lower", "none"], rng: np.random.Generator, *,
