@@ -1,4 +1,5 @@
-"""Uncertainty with the person as the unit: intervals, paired tests, ranks (PROTOCOL 8). numpy and scipy only.
+"""Uncertainty with the person as the unit: intervals, paired tests, ranks (PROTOCOL 8). numpy and scipy only;
+scipy, slow to import, is imported where it is used, so that listing plug-ins does not wait for it.
 
 Clips of one person are alike, so an interval over clips is far too narrow (60 clips a person: a nominal 95 % covers
 some 56 %). Everything here first reduces to one number, or one table, a person, then lets people vary.
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 MIN_PEOPLE = 5  # no interval below
 EXACT_PEOPLE = 32  # sign-flip p is exact up to here, Monte Carlo above
@@ -89,6 +89,8 @@ def _t_interval(means: np.ndarray, n: int, dropped: int, level: float, low: floa
     value = float(means.mean()) if count else math.nan
     if count < MIN_PEOPLE or not np.isfinite(means).all():
         return Interval(value, math.nan, math.nan, "none", n, count, dropped)
+    from scipy.special import stdtrit
+
     half = stdtrit(count - 1, (1 + level) / 2) * means.std(ddof=1) / math.sqrt(count)
     return Interval(value, float(max(value - half, low)), float(min(value + half, high)), "t", n, count, dropped)
 
@@ -158,6 +160,8 @@ def stretched_interval(value: float, replicates: np.ndarray, n: int, people: int
     replicates = replicates[np.isfinite(replicates)]
     if people < MIN_PEOPLE or not len(replicates) or not math.isfinite(value):
         return Interval(value, math.nan, math.nan, "none", n, people)
+    from scipy.special import ndtri, stdtrit
+
     tail = (1 - level) / 2
     factor = math.sqrt(people / (people - 1)) * stdtrit(people - 1, tail) / ndtri(tail)
     lo, hi = value + factor * (np.quantile(replicates, [tail, 1 - tail]) - value)
@@ -229,7 +233,7 @@ def holm(ps: Sequence[float]) -> np.ndarray:
 
 def competition_ranks(values: np.ndarray, better: str, *, decimals: int = 6) -> np.ndarray:
     """Ranks along the last axis, 1 = best, equals (after rounding to `decimals`) share the smaller: 1, 2, 2, 4."""
-    from scipy.stats import rankdata  # slow to import, and pages and tables need nothing else of it
+    from scipy.stats import rankdata
 
     sign = {"higher": -1.0, "lower": 1.0}[better]
     return rankdata(np.round(sign * values, decimals), method="min", axis=-1).astype(int)
