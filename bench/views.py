@@ -232,8 +232,10 @@ def cell_view(row: Row, axis: tuple[float, float] = (0.0, 1.0)) -> dict[str, Any
 def _notes(cell: Cell) -> list[str]:
     """What stands below a number: its worst attacker seed, and what two halves of the originals give."""
     details, names = cell.get("details") or {}, {"worst_seed": "worst seed", "floor": "same data, other people"}
-    return [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
-            for key, words in names.items() if finite(details.get(key))]
+    notes = [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
+             for key, words in names.items() if finite(details.get(key))]
+    capped = details.get("capped_frames")
+    return [*notes, f"{capped} frames equal: capped"] if capped else notes
 
 
 def _bar(cell: Cell, axis: tuple[float, float]) -> dict[str, float | None] | None:

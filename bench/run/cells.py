@@ -186,8 +186,8 @@ def _person_values(rows: Mapping[str, np.ndarray], column: Mapping[str, Any]) ->
 
 def _details(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], all_seeds: Sequence[int],
              result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What stands beside a number: the worst attacker seed and the spread over seeds, the same-data floor."""
-    found = {k: result[k] for k in ("floor", "majority", "undetected") if result.get(k) is not None}
+    """What stands beside a number: worst attacker seed, spread over seeds, same-data floor, frames at a cap."""
+    found = {k: result[k] for k in ("floor", "majority", "undetected", "capped_frames") if result.get(k) is not None}
     if len(all_seeds) > 1:
         means = [value_of({k: v[rows["seed"] == seed] for k, v in rows.items()}, column["statistic"],
                           int(result.get("classes", 0))) for seed in all_seeds]

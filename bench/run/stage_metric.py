@@ -74,8 +74,11 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _pure(job: Job, metric: Metric, known: _Known) -> Result:
-    """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped."""
-    rows = []
+    """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped.
+
+    Frames at the cap of a scale in decibels are counted: equal frames have no finite value.
+    """
+    rows, capped = [], 0
     for item, video in batches(known.probes):
         if metric.of == "pair":
             values = metric.function(known.original(item).as_float(), video.as_float())
@@ -87,7 +90,8 @@ def _pure(job: Job, metric: Metric, known: _Known) -> Result:
                               "A metric gives one value per frame.",
                               "Return an array of shape (T,), NaN where undefined.")
         rows.append(known.trial(metric.column.key, item, _mean(values)))
-    return rows, {"chance": None, "people": len(known.people),
+        capped += int((values >= metric.column.high).sum()) if metric.column.unit == "dB" else 0
+    return rows, {"chance": None, "people": len(known.people), "capped_frames": capped or None,
                   "undefined_videos": int(sum(np.isnan(r.value) for r in rows))}
 
 
