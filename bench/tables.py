@@ -11,8 +11,11 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
+from bench.beside import against, with_reported
+from bench.blocks import Block, footer
 from bench.display import (
     ARROWS,
     DASH,
@@ -31,24 +34,11 @@ from bench.display import (
     missing,
     number,
     public,
-    span,
     status_text,
 )
 from bench.errors import ConfigError, nearest
+from bench.paper_tables import PAPER_TABLES
 from bench.ranking import attack_state, board_key
-
-
-@dataclass(frozen=True)
-class Block:
-    """One table: rows of cells under columns, and the lines printed below it. rows[i][1][j] belongs to columns[j]."""
-
-    caption: str
-    columns: tuple[Cell, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    footer: tuple[str, ...]
-
-    def cells(self) -> list[Cell]:
-        return [cell for _, cells in self.rows for cell in cells]
 
 
 def summary(cells: Sequence[Cell]) -> list[Block]:
@@ -76,21 +66,15 @@ def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
     return Block(caption, tuple(columns.values()), tuple(filled), (*weak, *footer(cells)))
 
 
-def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """n, people, seeds, draws, profile and the digest line of these cells."""
-    seeds = sorted({s for cell in cells for s in cell.get("seeds") or ()})
-    digests = {f"{column_name(c)} {str(c['digest'])[:10]}": None for c in cells if c.get("digest")}
-    splits = sorted({str(c["split"])[:10] for c in cells if c.get("split")})
-    profiles = sorted({str(c["profile"]) for c in cells})
-    return (f"n {span([c.get('n') for c in cells])}, people {span([c.get('people') for c in cells])}, "
-            f"seeds {', '.join(map(str, seeds)) or DASH}, draws {span([c.get('draws') for c in cells])}, "
-            f"profile {', '.join(profiles)}",
-            f"digests: {'; '.join([f'split {s}' for s in splits] + list(digests)) or DASH}")
-
-
 SHORT = 40  # characters of a status that fit into a cell
 TO_MEASURE = "to measure: "
-TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary}
+TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary, **PAPER_TABLES}
+
+
+def title(name: str) -> str:
+    """One line on what a table shows."""
+    made = TABLES[name]
+    return getattr(made, "caption", "") or (made.__doc__ or "").splitlines()[0]
 
 
 # ---- cells as text -------------------------------------------------------------------------------------------------
@@ -238,12 +222,15 @@ FORMATS: dict[str, Callable[[Sequence[Block]], str]] = {
     "md": _markdown, "csv": _csv, "latex": _latex, "json": _json}
 
 
-def table(name: str, cells: Iterable[Cell], *, format: str = "md") -> str:
+def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Sequence[dict[str, Any]] = (),
+          other: tuple[str, Iterable[Cell]] | None = None) -> str:
     """The table `name` of TABLES over these cells, in a format of FORMATS.
 
-    json: a list of cells with exactly the fields of DESIGN 5, gaps included (status "missing", `text` = the command
-    that would fill them); an infinite epsilon is the string "inf", since JSON has no infinity and null would read as
-    unknown. Raises ConfigError for an unknown name or format, naming the nearest.
+    reported: rows of `bench.beside.reported`, shown below the measured ones.  other: a name and the cells of another
+    database, row by row below this one's.  json: a list of cells with exactly the fields of DESIGN 5, gaps included
+    (status "missing", `text` = the command that would fill them); an infinite epsilon is the string "inf", since JSON
+    has no infinity and null would read as unknown. Raises ConfigError for an unknown name or format, naming the
+    nearest.
     """
     if name not in TABLES:
         raise ConfigError(f"There is no table called {name!r}.", nearest(name, TABLES),
@@ -251,4 +238,7 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md") -> str:
     if format not in FORMATS:
         raise ConfigError(f"There is no table format {format!r}.", nearest(format, FORMATS),
                           f"Give --format one of {', '.join(FORMATS)}.")
-    return FORMATS[format](TABLES[name](list(cells)))
+    blocks = TABLES[name](list(cells))
+    if other is not None:
+        blocks = against(blocks, TABLES[name](list(other[1])), other[0])
+    return FORMATS[format](with_reported(blocks, reported) if reported else blocks)

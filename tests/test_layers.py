@@ -19,7 +19,7 @@ LAYERS = (
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
-    ("bench.tables", "bench.board", "bench.submit"),
+    ("bench.blocks",), ("bench.paper_tables",), ("bench.beside",), ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
     ("bench.listing", "bench.console", "bench.publish"), ("bench.commands", "bench.releasing"),
     ("bench.explain", "bench.doctor", "bench.auditing"), ("bench.cli",),
