@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.blocks import Block, footer
+from bench.budget_tables import composed_budgets
 from bench.display import Cell, column_name, epsilon_text, finite, method_name, missing
 from bench.ranking import board_key
 
@@ -32,13 +33,15 @@ OPEN_SET = ("tar", "eer", "dir")
 @dataclass(frozen=True)
 class PaperTable:
     """caption: what the table shows.  columns: see `of`.  rows: which (method, variant) stand in it, in this order;
-    None = every method that has a number in one of the columns.  suite: what would measure a gap.
+    None = every method that has a number in one of the columns.  suite: what would measure a gap.  costs: what the
+    releases took stands beside.
     """
 
     caption: str
     columns: tuple[Fields, ...]
     rows: tuple[tuple[str, str | None], ...] | None = None
     suite: str = "tadp"
+    costs: bool = False
 
     def __call__(self, cells: Sequence[Cell]) -> list[Block]:
         """One block a board; a board without any of the rows is left out, and if none is left, one says so."""
@@ -162,7 +165,10 @@ PAPER_TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
     "tadp-13": PaperTable("Soft assignments to the codebooks", tuple(
         of(metric, "quantization") for metric in ("entry_norm", "entry_norm_std", "entropy", "max_probability",
                                                   "top1_agreement")), _variants(None)),
+    "tadp-2": composed_budgets,
     "tadp-15": PaperTable("Ablation", (*FER, *LEAKAGE, of("tlpips_adj")), _EVERY),
+    "tadp-16": PaperTable("Length of a clip at one budget", (*FER, *LEAKAGE, of("tlpips_adj")),
+                          _variants("t8", None, "t32"), costs=True),
     "tadp-17": PaperTable("Budgets: utility, leakage, steadiness", (*FER, *LEAKAGE, of("tlpips_adj")), _BUDGETS),
     "tadp-18": PaperTable("Budgets: utility, leakage, steadiness", (*FER, *LEAKAGE, of("tlpips_adj")), _BUDGETS),
     "ceilings": ceilings,

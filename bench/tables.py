@@ -16,6 +16,7 @@ from typing import Any
 
 from bench.beside import against, with_reported
 from bench.blocks import Block, footer
+from bench.budget_tables import with_costs
 from bench.display import (
     ARROWS,
     DASH,
@@ -223,11 +224,12 @@ FORMATS: dict[str, Callable[[Sequence[Block]], str]] = {
 
 
 def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Sequence[dict[str, Any]] = (),
-          other: tuple[str, Iterable[Cell]] | None = None) -> str:
+          other: tuple[str, Iterable[Cell]] | None = None, artifacts: Sequence[dict[str, Any]] = ()) -> str:
     """The table `name` of TABLES over these cells, in a format of FORMATS.
 
     reported: rows of `bench.beside.reported`, shown below the measured ones.  other: a name and the cells of another
-    database, row by row below this one's.  json: a list of cells with exactly the fields of DESIGN 5, gaps included
+    database, row by row below this one's.  artifacts: what stages took (`budget_tables.read_artifacts`), for the tables
+    that show costs.  json: a list of cells with exactly the fields of DESIGN 5, gaps included
     (status "missing", `text` = the command that would fill them); an infinite epsilon is the string "inf", since JSON
     has no infinity and null would read as unknown. Raises ConfigError for an unknown name or format, naming the
     nearest.
@@ -241,4 +243,6 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Seq
     blocks = TABLES[name](list(cells))
     if other is not None:
         blocks = against(blocks, TABLES[name](list(other[1])), other[0])
+    if getattr(TABLES[name], "costs", False):
+        blocks = with_costs(blocks, artifacts)
     return FORMATS[format](with_reported(blocks, reported) if reported else blocks)

@@ -143,3 +143,36 @@ def test_another_database_stands_row_by_row_below():
     assert [c["value"] for c in found if c["metric"] == "fer"] == [0.3, 0.4]
     assert "in old.duckdb" in table("tadp-3", mine, other=("old.duckdb", other))
     assert len(listed("tadp-3", mine, other=("old.duckdb", []))) == 3
+
+
+# ---- what is computed ----------------------------------------------------------------------------------------------
+
+def test_clips_of_one_video_are_composed_by_three_conversions():
+    fer = cell("fer", 0.3, evaluator="x3d", **TADP | {"epsilon": 1.7600571463},
+               details={"clips_read": {"1": 20, "4": 60, "10": 20}})  # golden case G03 of one clip: mu = sqrt(1 / 5)
+    found = {tuple((c["params"] or {}).values()): c["value"] for c in listed("tadp-2", [fer])}
+    assert [found[name,] for name in ("least", "near mean", "most")] == [1, 5, 10]
+    assert found["least", "exact"] == pytest.approx(1.76005715, abs=1e-6)
+    assert found["least", "mironov"] == pytest.approx(2.24596603, abs=1e-6)
+    assert found["most", "exact"] == pytest.approx(6.57297007, abs=1e-5)  # golden case G05
+    assert found["most", "mironov"] == pytest.approx(7.78614042, abs=1e-5)
+    assert found["most", "cks"] == pytest.approx(7.07719670, abs=1e-5)
+    assert listed("tadp-2", [cell("fer", 0.3, evaluator="x3d", **TADP)]) == []  # how many clips is not known
+
+
+def artifact(kind, variant, seconds, peak_mb, finished=1.0, **config):
+    made = {"method": "tadp", "variant": variant, "parts": ["train", "calibration", "test", "x"], **config}
+    return {"kind": kind, "seconds": seconds, "peak_mb": peak_mb, "finished": finished,
+            "identity": json.dumps({"config": made})}
+
+
+def test_what_a_release_took_stands_beside_and_is_missing_where_it_did_not_run_here():
+    cells = [cell("fer", 0.3, evaluator="x3d", **TADP | {"variant": name}) for name in ("t32", "t8")]
+    took = [artifact("encode", "t8", 10.0, 900.0), artifact("enforced", "t8", 7.0, 700.0),
+            artifact("enforced", "t8", 5.0, 800.0, 2.0), artifact("enforced", "t8", 99.0, 9999.0, 3.0, parts=["test"]),
+            artifact("attack", "t8", 99.0, 9999.0)]
+    found = {(c["variant"], c["metric"]): (c["value"], c["status"])
+             for c in listed("tadp-16", cells, artifacts=took)}
+    assert found["t8", "release_s"] == (15.0, "ok") and found["t8", "release_mb"] == (900.0, "ok")  # the newest of each
+    assert found["t32", "release_s"] == (None, "missing")
+    assert list(found)[0][0] == "t8"
