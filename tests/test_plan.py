@@ -108,8 +108,9 @@ def test_options_change_the_suite_and_are_checked():
     assert (changed.dataset, changed.seeds, changed.profile, changed.methods) == ("synthfaces", [1, 2], "tiny",
                                                                                   BLOCKS.methods)
     assert with_options(BLOCKS) == BLOCKS
-    with pytest.raises(ConfigError, match="published networks"):
-        with_options(BLOCKS, profile="paper")
+    paper = with_options(BLOCKS, profile="paper")
+    assert (paper.profile, paper.canvas_px, BLOCKS.canvas_px) == ("paper", 256, 64)
+    assert with_options(paper, profile="paper") == paper
     with pytest.raises(ConfigError, match="no dataset called"):
         with_options(BLOCKS, dataset="synthfacs")
 

@@ -15,7 +15,7 @@ from bench.run.cache import WorkFolder, digest_json, write_json
 from bench.run.enforced import short_claim
 from bench.run.rows import Builder
 from bench.run.stages import Stage
-from bench.run.suite import Suite
+from bench.run.suite import CANVAS_PX, Suite
 from bench.run.workers import method_facts
 
 
@@ -110,11 +110,8 @@ def with_options(suite: Suite, *, dataset: str | None = None, seeds: Sequence[in
         changes["dataset"] = dataset
     if seeds:
         changes["seeds"] = list(seeds)
-    if profile == "paper":
-        raise ConfigError("The paper profile cannot run yet.", "It starts its attackers and evaluators from published "
-                          "networks, which nobody has brought here.", "Use --profile tiny.")
-    if profile:
-        changes["profile"] = profile
+    if profile and profile != suite.profile:
+        changes |= {"profile": profile, "canvas_px": CANVAS_PX[profile]}
     return suite.model_copy(update=changes)
 
 

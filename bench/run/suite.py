@@ -7,13 +7,14 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.errors import ConfigError, nearest
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
 
 
+CANVAS_PX = {"tiny": 64, "paper": 256}  # side of what is released
 WANTED = {"draws": "draws is a number, or { development = 2, calibration = 1, enrolment = 2, probe = 1 }."}
 
 
@@ -34,7 +35,7 @@ class Suite(BaseModel):
     attacks: list[str] = []
     metrics: list[str] = []
     profile: Literal["tiny", "paper"] = "tiny"
-    canvas_px: int = 64
+    canvas_px: int = Field(default_factory=lambda given: CANVAS_PX[given.get("profile", "tiny")])
     seeds: list[int] = [42]
     data_seed: int = 42
     draws: int | dict[Literal["development", "calibration", "enrolment", "probe"], int] = 1
