@@ -41,7 +41,7 @@ def examples(tmp_path_factory, plugins):
     folder, patch = tmp_path_factory.mktemp("examples"), pytest.MonkeyPatch()
     for name, text in WHOLE.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    broken = WHOLE["gain"].replace('"gain"', '"broken_gain"').replace("        videos =", "        1 / 0\n        videos =")
+    broken = WHOLE["gain"].replace('"gain"', '"broken_gain"').replace("videos = ", "1 / 0\n        videos = ")
     (folder / "broken_gain.py").write_text(broken, encoding="utf-8")
     patch.setenv(registry.EXTRA, os.pathsep.join([os.environ[registry.EXTRA], *map(str, sorted(folder.iterdir()))]))
     registry._locations.cache_clear()

@@ -13,7 +13,7 @@ from bench.run import suite
 from bench.run.suite_check import check, check_plugin
 
 COLUMN = 'Column(id="{id}", unit="1", better="none", low=0, high=1, title="A number"{more})'
-HEAD = "from bench import *\nfrom bench import {kind}\n\n@{kind}(\"{name}\")\nclass A({base}):\n    \"\"\"A fault.\"\"\"\n"
+HEAD = "from bench import *\n\n@{kind}(\"{name}\")\nclass A({base}):\n    \"\"\"A fault.\"\"\"\n"
 THREAT = '    threat = ThreatModel(knows="all", reads="clip", trained_on="nothing")\n'
 MATCH = "".join(f"    def {n}(self, *given): ...\n" for n in ("fit", "embed", "state", "load"))
 RECOVER = MATCH.replace("embed", "recover")
@@ -37,7 +37,8 @@ FAULTS = {  # name: (kind, base class, body, what the message says)
     "wrong_word": ("metric", "VideoMetric", VALUES + columns("a").replace('"none"', '"up"'), "better='up'.*'higher'"),
     "wrong_id": ("attack", "Match", THREAT + MATCH + columns("auc"), "id='auc'.*Possible: 'eer', 'tar'"),
     "no_rate": ("attack", "Match", THREAT + MATCH + columns("tar"), "without its false accept rate"),
-    "no_network": ("attack", "Recover", THREAT + RECOVER + '    assets = ("identity_evl",)\n', "identity_evl.*identity_eval"),
+    "no_network": ("attack", "Recover", THREAT + RECOVER + '    assets = ("identity_evl",)\n',
+                   "identity_evl.*identity_eval"),
     "of_methods": ("attack", "Recover", THREAT + RECOVER + '    assets = ("identity_method",)\n', "belong to methods"),
 }
 
@@ -102,8 +103,8 @@ def test_what_a_suite_may_say_passes():
 @pytest.mark.parametrize("line, said", [
     ("methods = []", "at least one name"), ("methods = 'blur'", "at least one name"), ("seeds = []", "at least one"),
     ("draws = 0", "from 1"), ("draws = { probes = 2 }", "development = 2"), ("redraws = 0", "redraws"),
-    ("recovered = 'two'", "left out"), ("name = 'x'", "called as its file is"), ("budget = { plr = 3 }", "budget.plr = 3"),
-    ("vai = []", "'vai' is no field.*via"), ("canvas_px = 3", "canvas_px")])
+    ("recovered = 'two'", "left out"), ("name = 'x'", "called as its file is"),
+    ("budget = { plr = 3 }", "budget.plr = 3"), ("vai = []", "'vai' is no field.*via"), ("canvas_px = 3", "canvas_px")])
 def test_a_field_that_does_not_fit_is_named_with_what_fits(tmp_path, line, said):
     base = {"title": "'t'", "dataset": "'blocks'", "methods": "['original']"}
     key, _, value = line.partition(" = ")
