@@ -31,7 +31,8 @@ WRITES: dict[type, tuple[str, ...]] = {
 STATISTICS: dict[type, tuple[str, ...]] = {SetMetric: ("jackknife",), Evaluator: ("mean", "uar")}  # others: the mean
 IDS: dict[type, tuple[str, ...]] = {Identify: ("top1",), Compare: ("top1",), Match: ("eer", "tar", "dir",
                                                                                      "realised_far")}
-WORDS = {"better": ("higher", "lower", "none"), "role": ("privacy", "utility", "descriptive")}
+WORDS: dict[str, tuple[str, ...]] = {"better": ("higher", "lower", "none"),
+                                     "role": ("privacy", "utility", "descriptive")}
 
 
 def check(suite: Suite, attacks: Sequence[Spec], metrics: Sequence[Spec]) -> None:
@@ -97,8 +98,8 @@ def _check_columns(said: str, plugin: Any) -> None:
 
 def _check_column(said: str, plugin: Any, column: Column) -> None:
     """Words that are known, a number that the harness makes for this kind of plug-in."""
-    ids = next((names for base, names in IDS.items() if _is(plugin, base)), (column.id,))
-    statistics = next((names for base, names in STATISTICS.items() if _is(plugin, base)), ("mean",))
+    ids: tuple[str, ...] = next((names for base, names in IDS.items() if _is(plugin, base)), (column.id,))
+    statistics: tuple[str, ...] = next((names for base, names in STATISTICS.items() if _is(plugin, base)), ("mean",))
     if _is(plugin, Match):
         statistics = ("eer",) if column.id == "eer" else ("mean",)
     for word, known in {**WORDS, "id": ids, "statistic": statistics}.items():
