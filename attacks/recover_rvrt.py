@@ -11,16 +11,14 @@ class RecoverRVRT(NetworkRecover):
     Charbonnier loss, mirrored pairs and fresh noise in each epoch. It carries features from clip to clip of two frames,
     twice backward and twice forward, and lays them over each other by guided deformable attention along an optical
     flow that it learns with the rest; so it gathers what single frames do not hold, such as a mosaic whose grid moves.
-    192 channels in `paper`; `tiny` keeps every part at 32 channels and starts from a network that learnt to undo blurs,
-    mosaics, noise and coarse pictures of public faces, the same for every method. No better than a copy or the mean
-    face: nothing is recovered. Lower is more private. Source: Liang et al., NeurIPS 2022, arXiv:2206.02146; TADP 4.2.1;
-    the budget and the start are ours.
+    192 channels in `paper`; `tiny` keeps every part at 32 channels. No better than a copy or the mean face: nothing is
+    recovered. Lower is more private. Source: Liang et al., NeurIPS 2022, arXiv:2206.02146; TADP 4.2.1; the budget is
+    ours.
     """
 
     threat = ThreatModel(knows="released clips of development people beside their originals", reads="clip",
                          trained_on="development pairs", decoding="isolated")
-    assets = ("recovery_eval",)
-    start, published = "recovery_eval", "rvrt"
+    published = "rvrt"
 
     def __init__(self, *, epochs: int = 3, clips: int = 240):
         super().__init__(epochs=epochs, clips=clips)

@@ -25,7 +25,6 @@ ASSETS = {
     "expression_eval": Asset("expression", "x3d", 100, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
-    "recovery_eval": Asset("recovery", "rvrt", 18, 1),
 }
 
 

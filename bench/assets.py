@@ -8,7 +8,6 @@ have different seeds and, for identity, different architectures: what evaluates 
     expression  which expression, from a clip    X3D, 4 frames; it also learns where the landmarks of the made
                 public faces are, which gives a small network something to see from the first epoch on
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
-    recovery    the clip before a blur, a mosaic, noise or a coarser picture; RVRT
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ from bench.nets.clip_attackers import clip_recipe
 from bench.nets.clip_vit import SIZES as VIT_SIZES
 from bench.nets.clip_vit import clip_frames
 from bench.nets.image import as_input, jitter
-from bench.nets.recovery_start import train_start
 from bench.nets.training import Data, Recipe, train_classifier
 from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips
 from bench.types import CLIP_FRAMES
@@ -47,11 +44,6 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     """Train one asset on the public people of `clips`; returns its tensors as arrays."""
     asset = ASSETS[name]
     rows = clips.rows("public")
-    if asset.task == "recovery":
-        path = (seed, "asset", name)
-        started = train_start([clips.video(row) for row in rows], int(budget.get("epochs", asset.epochs)),
-                              partial(seeds.derive_torch, *path), partial(seeds.derive, *path), report)
-        return {k: v.numpy() for k, v in started.state_dict().items()}
     model, recipe = _build(asset, clips, rows, int(budget.get("epochs", asset.epochs)), seed, name)
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from bench import Anonymizer, Video, method
-from bench.nets.degrade import mosaic
 
 REFERENCE_PX = 64  # canvas side at which block_px is stated
 
@@ -33,5 +32,19 @@ class Pixelate(Anonymizer):
         """
         block = max(1, round(self.block_px * max(video.frames.shape[1:3]) / REFERENCE_PX))
         offsets = rng.integers(0, block, (len(video), 2)) if self.jitter else np.zeros((len(video), 2), int)
-        frames = [mosaic(frame, block, *offset) for frame, offset in zip(video.frames, offsets)]
+        frames = [_mosaic(frame, block, *offset) for frame, offset in zip(video.frames, offsets)]
         return Video(np.stack(frames), video.fps)
+
+
+def _mosaic(frame: np.ndarray, block: int, top: int, left: int) -> np.ndarray:
+    """Block means of one uint8 (H, W, 3) frame; the first full block begins at row `top`, column `left`."""
+    rows, columns = _starts(frame.shape[0], block, top), _starts(frame.shape[1], block, left)
+    sums = np.add.reduceat(np.add.reduceat(frame, rows, axis=0, dtype=np.int64), columns, axis=1)
+    heights, widths = np.diff([*rows, frame.shape[0]]), np.diff([*columns, frame.shape[1]])
+    area = np.multiply.outer(heights, widths)[..., None]  # px of each block
+    means = ((2 * sums + area) // (2 * area)).astype(np.uint8)  # rounded to the nearest level
+    return means.repeat(heights, axis=0).repeat(widths, axis=1)
+
+
+def _starts(size: int, block: int, offset: int) -> np.ndarray:
+    return np.unique([0, *range(offset, size, block)])

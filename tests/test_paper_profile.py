@@ -18,7 +18,7 @@ from bench.run import suite
 SUITE = """
 title = "Paper-sized networks on blocks"
 dataset = "blocks"
-methods = ["original", "blackout"]
+methods = ["original"]
 attacks = ["plr", "recover_rvrt"]
 metrics = ["psnr_released", "fer@x3d"]
 via = ["psnr_recovered"]
@@ -36,7 +36,7 @@ def test_without_published_weights_a_cell_says_so_and_the_rest_is_measured(tmp_p
     assert run.returncode == 0, f"{out}\n{err}"
     cells = store.read_cells(tmp_path / "runs" / "veilbench.duckdb")
     found = {(c["method"], c["attack"] or c["metric"]): c["status"] for c in cells}
-    for method in ("original", "blackout"):
+    for method in ("original",):
         assert found[method, "psnr_released"] == "ok"
         assert found[method, "plr"] == "weights missing: resnet50"
         assert found[method, "psnr_recovered"] == "weights missing: rvrt"
@@ -48,7 +48,8 @@ def test_without_published_weights_a_cell_says_so_and_the_rest_is_measured(tmp_p
 def test_the_canvas_follows_the_profile(tmp_path):
     path = tmp_path / "s.toml"
     for profile, side in (("tiny", 64), ("paper", 256)):
-        path.write_text(f"title = 'x'\ndataset = 'blocks'\nmethods = []\nprofile = '{profile}'\n", encoding="utf-8")
+        text = f"title = 'x'\ndataset = 'blocks'\nmethods = ['original']\nprofile = '{profile}'\n"
+        path.write_text(text, encoding="utf-8")
         assert suite.load(str(path)).canvas_px == side
     path.write_text(SUITE, encoding="utf-8")
     assert suite.load(str(path)).canvas_px == 64

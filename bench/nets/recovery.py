@@ -25,7 +25,6 @@ class RecoveryRecipe:
     """How long and how fast. The rate rises over a twentieth of the steps and then falls as a cosine.
 
     frames: length of the piece of each clip that one epoch reads, its place drawn anew; None = the whole clip.
-    side_px: side of the square that is cut out of it, its place drawn anew; None = the whole picture.
     eps: of the loss mean sqrt((x - y)^2 + eps), values in 0 .. 1.
     slow: prefix of the parameters that rest for the first `rest` of the steps and then learn at `slowness` the rate.
     """
@@ -34,7 +33,6 @@ class RecoveryRecipe:
     batch: int = 2
     rate: float = 1e-3
     frames: int | None = None
-    side_px: int | None = None
     eps: float = 1e-6
     clip_norm: float = 1.0
     slow: str = ""
@@ -45,11 +43,9 @@ class RecoveryRecipe:
 class NetworkRecover(Recover):
     """A recovery attacker around a network (N, T, 3, H, W) -> the same. An attack says `network` and `recipe`.
 
-    start: the evaluation asset that the network begins from in the `tiny` profile, the same for all methods.
-    published: the weights that it begins from in the `paper` profile, under the names of its own layers. None: random.
+    published: the weights that it starts from in the `paper` profile, under the names of its own layers. None: random.
     """
 
-    start: ClassVar[str | None] = None
     published: ClassVar[str | None] = None
 
     def __init__(self, *, epochs: int, clips: int = 240):
@@ -65,9 +61,7 @@ class NetworkRecover(Recover):
     def fit(self, pairs: Sequence[Pair], assets: Mapping[str, Any], ctx: Context) -> None:
         torch.manual_seed(ctx.torch_seed("weights"))
         self.model = self.network(ctx.profile)
-        if self.start is not None and ctx.profile == "tiny":
-            self.model.load_state_dict({n: torch.from_numpy(np.array(a)) for n, a in assets[self.start].items()})
-        elif self.published is not None and ctx.profile == "paper":
+        if self.published is not None and ctx.profile == "paper":
             self.model.load_state_dict(given(self.published, "the published network, its tensors named as here,"))
         chosen = ctx.rng("clips").permutation(len(pairs))[:self.clips]
         train_recovery(self.model, [pairs[i] for i in np.sort(chosen)], self.recipe(ctx.profile),
@@ -162,21 +156,14 @@ def _step(model: nn.Module, pairs: Sequence[Pair], recipe: RecoveryRecipe, optim
 def _drawn(pairs: Sequence[Pair], recipe: RecoveryRecipe, epoch: int,
            generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Released and original clips of one batch, each pair mirrored together half of the time."""
-    length, height, width = pairs[0].original.frames.shape[:3]
-    time = _piece(length, recipe.frames, generator)
-    rows, columns = _piece(height, recipe.side_px, generator), _piece(width, recipe.side_px, generator)
-    released = as_clips([pair.draw(epoch).frames[time, rows, columns] for pair in pairs])
-    wanted = as_clips([pair.original.frames[time, rows, columns] for pair in pairs])
+    length = len(pairs[0].original)
+    piece = min(length, recipe.frames or length)
+    first = int(torch.randint(length - piece + 1, (), generator=generator))
+    stop = first + piece
+    released = as_clips([pair.draw(epoch).frames[first:stop] for pair in pairs])
+    wanted = as_clips([pair.original.frames[first:stop] for pair in pairs])
     flip = (torch.rand(len(pairs), generator=generator) < 0.5)[:, None, None, None, None]
     return torch.where(flip, released.flip(4), released), torch.where(flip, wanted.flip(4), wanted)
-
-
-def _piece(size: int, wanted: int | None, generator: torch.Generator) -> slice:
-    """A piece of that size at a drawn place, or all of it."""
-    if wanted is None or wanted >= size:
-        return slice(0, size)
-    first = int(torch.randint(size - wanted + 1, (), generator=generator))
-    return slice(first, first + wanted)
 
 
 # ---- guesses without a network -------------------------------------------------------------------------------------

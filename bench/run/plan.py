@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.errors import ConfigError, nearest
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
 from bench.run.enforced import short_claim
 from bench.run.rows import Builder
 from bench.run.stages import Stage
 from bench.run.suite import CANVAS_PX, Suite
+from bench.run.suite_check import check
 from bench.run.workers import method_facts
 
 
@@ -47,10 +47,7 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
     attacks, metrics = _selected(request, suite)
     for method in methods:
         registry.locate("methods", method.name)
-    _check_via(suite)
-    for kind, specs in (("attacks", attacks), ("metrics", metrics)):
-        for spec in specs:
-            registry.settings(kind, spec)
+    check(suite, attacks, metrics)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
     builder = Builder(suite, request.root)
     scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
@@ -75,15 +72,6 @@ def _selected(request: Request, suite: Suite) -> tuple[list[Spec], list[Spec]]:
     attacks = request.attacks if narrowed else suite.attacks
     metrics = request.metrics if narrowed else suite.metrics
     return [Spec.parse(a) for a in attacks], [Spec.parse(m) for m in metrics]
-
-
-def _check_via(suite: Suite) -> None:
-    known = [*registry.names("attacks"), *registry.names("metrics")]
-    for name in suite.via:
-        if (spec := Spec.parse(name)).name not in known:
-            raise ConfigError(f"The suite {suite.name} names {name!r} in `via`, which is no attack and no metric.",
-                              nearest(spec.name, known), "Mend the suite file.")
-        registry.settings("attacks" if spec.name in registry.names("attacks") else "metrics", spec)
 
 
 def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:

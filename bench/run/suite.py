@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,7 +15,16 @@ FOLDER = Path(__file__).resolve().parent.parent / "suites"
 
 
 CANVAS_PX = {"tiny": 64, "paper": 256}  # side of what is released
-WANTED = {"draws": "draws is a number, or { development = 2, calibration = 1, enrolment = 2, probe = 1 }."}
+WANTED = {  # what is said of a field whose value does not fit
+    "draws": "draws is a number from 1, or { development = 2, calibration = 1, enrolment = 2, probe = 1 }.",
+    "methods": "methods is a list of at least one name.",
+    "seeds": "seeds is a list of at least one whole number.",
+    "recovered": 'recovered is "one", or left out: then every clip is recovered.',
+    "budget": "A budget is a table: [budget.plr], and below it epochs = 3.",
+    "seconds": 'seconds is a table of numbers: "train plr" = 26.7.',
+}
+Parts = Literal["development", "calibration", "enrolment", "probe"]
+Count = Annotated[int, Field(ge=1)]
 
 
 class Suite(BaseModel):
@@ -31,15 +40,15 @@ class Suite(BaseModel):
 
     title: str
     dataset: str
-    methods: list[str]
+    methods: list[str] = Field(min_length=1)
     attacks: list[str] = []
     metrics: list[str] = []
     profile: Literal["tiny", "paper"] = "tiny"
-    canvas_px: int = Field(default_factory=lambda given: CANVAS_PX[given.get("profile", "tiny")])
-    seeds: list[int] = [42]
+    canvas_px: int = Field(default_factory=lambda given: CANVAS_PX[given.get("profile", "tiny")], ge=16)
+    seeds: list[int] = Field([42], min_length=1)
     data_seed: int = 42
-    draws: int | dict[Literal["development", "calibration", "enrolment", "probe"], int] = 1
-    redraws: int = 8
+    draws: Count | dict[Parts, Count] = 1
+    redraws: Count = 8
     via: list[str] = []
     again: str | None = None
     recovered: Literal["one"] | None = None
@@ -54,14 +63,22 @@ def names() -> list[str]:
 
 def load(name: str) -> Suite:
     """The suite of that name, or of that TOML file. Raises ConfigError."""
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    own = name.endswith(".toml")
+    path = Path(name) if own else FOLDER / f"{name}.toml"
     if not path.is_file():
-        raise ConfigError(f"There is no suite called {name!r}.", nearest(name, names()),
-                          "`veilbench list suites` shows all of them.")
+        raise ConfigError(f"There is no suite file {name}." if own else f"There is no suite called {name!r}.",
+                          "" if own else nearest(name, names()),
+                          "`veilbench list suites` shows those that come with the project; one of your own is given by "
+                          "its path, which ends in .toml.")
     try:
-        return Suite(**tomllib.loads(path.read_text(encoding="utf-8")), name=path.stem)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"The suite file {path} is not TOML: {error}.", "", "Mend that line.") from error
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        if "name" in fields:
+            raise ConfigError(f"The suite file {path} sets `name`.", "A suite is called as its file is.",
+                              "Remove that line.")
+        return Suite(**fields, name=path.stem)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The suite file {path} is not TOML: {str(error).rstrip('.')}.", "",
+                          "Mend that line.") from error
     except ValidationError as error:
         raise _misfit(path, error) from None
 
@@ -75,8 +92,12 @@ def _misfit(path: Path, error: ValidationError) -> ConfigError:
         if problem["type"] == "extra_forbidden":
             parts[key] = f"{key!r} is no field of a suite"
             hints.append(nearest(key, [name for name in Suite.model_fields if name != "name"]))
+        elif problem["type"] == "missing":
+            parts[key] = f"{key!r} is missing"
+            hints.append("A suite has a title, a dataset and methods.")
         else:
-            parts.setdefault(key, f"{key} = {problem['input']!r:.60} does not fit")
+            where = ".".join(map(str, problem["loc"][:2])) if key in ("budget", "seconds") else key
+            parts.setdefault(where, f"{where} = {problem['input']!r:.60} does not fit")
             hints += [WANTED[key]] if key in WANTED else [f"{key}: {problem['msg'].lower()}."]
     return ConfigError(f"The suite file {path} cannot be used: {'; '.join(parts.values())}.", "",
                        " ".join(dict.fromkeys(hints)))
