@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from bench.diagnostic_tables import diagnostic_tables
 from bench.display import (
     ARROWS,
     DASH,
@@ -23,6 +24,7 @@ from bench.display import (
     column_name,
     command,
     decimals,
+    diagnostic,
     epsilon_text,
     family,
     finite,
@@ -55,9 +57,17 @@ def summary(cells: Sequence[Cell]) -> list[Block]:
     """One row per method (and variant), one column per metric; one block per track, dataset and profile."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(board_key(cell), []).append(cell)
-    return [_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
-            for (track, dataset, profile), group in groups.items()]
+        if not diagnostic(cell):
+            groups.setdefault(board_key(cell), []).append(cell)
+    return [*(_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
+              for (track, dataset, profile), group in groups.items()), *diagnostics(cells)]
+
+
+def diagnostics(cells: Sequence[Cell]) -> list[Block]:
+    """One table a method and diagnostic: a row for each branch, stage or intervention. Never ranked."""
+    return [Block(f"{table.attack} of {table.method} on {table.board[1]}", table.columns, table.rows,
+                  footer([cell for _, line in table.rows for cell in line if cell.get("digest")]))
+            for table in diagnostic_tables(cells)]
 
 
 def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
@@ -90,7 +100,7 @@ def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 SHORT = 40  # characters of a status that fit into a cell
 TO_MEASURE = "to measure: "
-TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary}
+TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary, "diagnostics": diagnostics}
 
 
 # ---- cells as text -------------------------------------------------------------------------------------------------
@@ -212,7 +222,7 @@ def _latex(blocks: Sequence[Block]) -> str:
 def _csv(blocks: Sequence[Block]) -> str:
     """One line per method, every digit; value, lo, hi, chance, n, people, status, digest, to_measure per column."""
     keys = ("value", "lo", "hi", "chance", "n", "people", "status", "digest")
-    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.columns))
+    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.cells()))
     head = ["method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "draws",
             "seeds"]
     out = io.StringIO()

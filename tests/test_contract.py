@@ -11,7 +11,8 @@ import torch
 from bench import CLIP_FRAMES, Context, Sample, Video, registry, seeds
 from bench.asset_list import ASSETS
 from bench.describe import describe
-from bench.measures import Compare, Diagnostic, Evaluator, Identify, Metric, Recover, SetMetric, VideoMetric
+from bench.diagnostics import Diagnostic
+from bench.measures import Compare, Evaluator, Identify, Metric, Recover, SetMetric, VideoMetric
 from bench.nets.architectures import architecture
 from bench.nets.training import use_threads
 from bench.registry import Spec
