@@ -53,9 +53,9 @@ def run_train(job: Job) -> None:
 def run_attack(job: Job) -> None:
     """config: as train; inputs: train, release. Raises Diverged when a score is not finite."""
     use_threads()
-    attack = _build(job)
+    attack, items = _build(job), open_release(job.inputs["release"], role="probe")
     people = load_attacker(attack, job, job.inputs["train"])
-    rows, reads = probe_trials(attack, job, people, open_release(job.inputs["release"], role="probe"))
+    rows, reads = probe_trials(attack, job, people, items)
     write_trials(job.out / "trials.parquet", rows)
     write_json(job.out / "result.json", {"chance": 1 / len(people), "people": len(people), "classes": len(people),
                                          "clips_read": reads, "isolation": isolation_of(job.inputs["release"])})
