@@ -134,7 +134,8 @@ def test_uniform_and_certain_assignments_and_the_norms_of_entries():
     flat = quantized(np.full((3, 7, 4), 0.25), codebook)
     assert flat["entropy[branch=expr]"] == pytest.approx(math.log(4))
     assert flat["max_probability[branch=expr]"] == 0.25
-    assert flat["entry_norm[branch=expr]"] == 4 and flat["entry_norm_std[branch=expr]"] == pytest.approx(math.sqrt(15.5))
+    assert flat["entry_norm[branch=expr]"] == 4  # norms 5, 1, 0, 10
+    assert flat["entry_norm_std[branch=expr]"] == pytest.approx(math.sqrt(15.5))
     sure = np.zeros((4, 2, 4))
     sure[:, 0, 1] = 1  # the first frame: always the same entry
     sure[np.arange(4), 1, [0, 0, 2, 3]] = 1  # the second: one pair of six

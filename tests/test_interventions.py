@@ -43,8 +43,8 @@ from bench.views import boards
 SUITE = suite.load(str(PLUGINS / "parts.toml"))
 BRANCHES = [Branch("id", 2, floor=1.0).as_dict(), Branch("expr", 2, floor=1.0).as_dict()]
 PARTS = {**FACTS, "lane": "enforced", "encodes": "method", "branches": BRANCHES, "plans": False,
-         "full_claim": {"unit": "clip", "frames": 16, "clips": 1, "delta": 1e-5, "branch": [
-             {"name": n, "clip_norm": 1.0, "noise_std": 20.0} for n in ("id", "expr")]},
+         "full_claim": {"claim": {"unit": "clip", "frames": 16, "clips": 1, "delta": 1e-5, "branch": [
+             {"name": n, "clip_norm": 1.0, "noise_std": 20.0} for n in ("id", "expr")]}},
          "inspects": ["context", "assignment:expr"], "probed": "expr"}
 
 
@@ -97,7 +97,7 @@ def test_diagnostics_are_planned_where_a_suite_names_them_and_the_method_has_the
     assert ("entropy", str({"branch": "id"})) not in said
     assert stages["release often dp_latent"].config["draws"] == 3  # one for stability and quantization
     reader = stages["reread fer@x3d on changed dp_latent"].inputs["reader"]
-    assert reader is stages["metric fer@x3d on dp_latent"] and reader.inputs["release"].kind == "enforced"
+    assert reader.digest == stages["metric fer@x3d on dp_latent"].digest and reader.inputs["release"].kind == "enforced"
     assert stages["reread plr on changed dp_latent"].inputs["reader"].inputs["release"].kind == "enforced"
     plain, _ = planned({**PARTS, "inspects": []})
     assert not [s for s in plain.scores if s.config["attack"] == "quantization"]

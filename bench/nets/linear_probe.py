@@ -17,10 +17,11 @@ def linear_probe(train: np.ndarray, labels: np.ndarray, calibration: tuple[np.nd
     labels (M,), has not fallen for `patience` epochs, and keep the epoch of the least.
 
     Every coordinate is first brought to mean 0 and standard deviation 1 over the training features: with one learning
-    rate for all stages, a feature's units would otherwise decide how far its probe gets. Raises Diverged.
+    rate for all stages, a feature's units would otherwise decide how far its probe gets. The layer starts at zero, so
+    that few steps need not undo a random start; the seed orders the batches. Raises Diverged.
     """
     center, spread = train.mean((0, 1)), train.std((0, 1))  # (d,)
-    model = _Probe(center, np.where(spread > 1e-12, spread, 1.0), classes, seed)
+    model = _Probe(center, np.where(spread > 1e-12, spread, 1.0), classes)
     inputs, targets = torch.from_numpy(train).float(), torch.from_numpy(labels)
     held, held_labels = torch.from_numpy(calibration[0]).float(), torch.from_numpy(calibration[1])
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=weight_decay)
@@ -48,14 +49,15 @@ def linear_probe(train: np.ndarray, labels: np.ndarray, calibration: tuple[np.nd
 class _Probe(nn.Module):
     """logits = W (x - center) / spread + b."""
 
-    def __init__(self, center: np.ndarray, spread: np.ndarray, classes: int, seed: int):
+    def __init__(self, center: np.ndarray, spread: np.ndarray, classes: int):
         super().__init__()
-        torch.manual_seed(seed)
         self.center: torch.Tensor
         self.spread: torch.Tensor
         self.register_buffer("center", torch.from_numpy(center).float())
         self.register_buffer("spread", torch.from_numpy(spread).float())
         self.layer = nn.Linear(len(center), classes)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return self.layer((features - self.center) / self.spread)
