@@ -9,9 +9,9 @@ class Interventions(Reread):
     every branch, come from another test clip (`shuffle:BRANCH`, `shuffle:all`), or all are zero (`zero`). Noise, plan
     and render stay as they are. What comes out is read by networks that were trained on the ordinary releases and are
     not trained again: the expression evaluator, the frame and the clip attacker. A number that stays high when its
-    branch is shuffled is read from somewhere else: another branch, or what the decoder or the network takes for likely. Every
-    branch has a shuffle of its own, the same one alone and with all. Such a folder is nobody's release: it is never
-    shown, published, imported or ranked. Chance is 1 / classes or 1 / people. Source: TADP table 9.
+    branch is shuffled is read from somewhere else: another branch, or what the decoder or the network takes for
+    likely. Every branch has a shuffle of its own, the same one alone and with all. Such a folder is nobody's release:
+    it is never shown, published, imported or ranked. Chance is 1 / classes or 1 / people. Source: TADP table 9.
     """
 
     threat = ThreatModel(knows="networks trained on ordinary releases, and releases of changed inputs", reads="vault",

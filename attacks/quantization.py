@@ -15,10 +15,10 @@ class Quantization(Assignments):
     """Of methods that assign noisy values to the entries of a codebook, branch by branch, over all unpadded test
     frames. `entry_norm`, `entry_norm_std`: l2 norms of the entries. `entropy`: of the soft assignment, in nats;
     log(entries) is uniform. `max_probability`: of the likeliest entry. `top1_agreement`: share of pairs of independent
-    releases whose likeliest entry for the same frame is the same. Low agreement does not make a video unsteady,
-    since all of the assignment is used; entropy near uniform means that the codebook says little. Methods without a
-    codebook have no such row. It attacks nobody and ranks nothing. Source: TADP table 13; pairs of draws, so that their number does not
-    matter, are ours.
+    releases whose likeliest entry for the same frame is the same. Low agreement does not make a video unsteady, since
+    all of the assignment is used; entropy near uniform means that the codebook says little. Methods without a codebook
+    have no such row. It attacks nobody and ranks nothing. Source: TADP table 13; pairs of draws, so that their number
+    does not matter, are ours.
     """
 
     threat = ThreatModel(knows="what the method computes from its own released values, and its codebooks",
