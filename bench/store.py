@@ -174,11 +174,9 @@ def _trials(work: WorkFolder, scores: set[str]) -> pa.Table:
             if not name.startswith("trials:") or record["digest"] not in scores:
                 continue
             for kind in KINDS:
-                path = work.stage(kind, digest) / "trials.parquet"
-                if not path.is_file():
-                    continue
-                table = pq.read_table(path, schema=TRIAL_SCHEMA)
-                parts.append(table.add_column(0, "score", pa.array([record["digest"]] * table.num_rows)))
+                if (path := work.stage(kind, digest) / "trials.parquet").is_file():
+                    table = pq.read_table(path, schema=TRIAL_SCHEMA)
+                    parts.append(table.add_column(0, "score", pa.array([record["digest"]] * table.num_rows)))
     return pa.concat_tables(parts).cast(_SCHEMAS["trials"])
 
 
