@@ -17,6 +17,7 @@ from typing import Any
 from bench.beside import against, with_reported
 from bench.blocks import Block, footer
 from bench.budget_tables import with_costs
+from bench.diagnostic_tables import diagnostic_tables
 from bench.display import (
     ARROWS,
     DASH,
@@ -27,6 +28,7 @@ from bench.display import (
     column_name,
     command,
     decimals,
+    diagnostic,
     epsilon_text,
     family,
     finite,
@@ -46,9 +48,17 @@ def summary(cells: Sequence[Cell]) -> list[Block]:
     """One row per method (and variant), one column per metric; one block per track, dataset and profile."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(board_key(cell), []).append(cell)
-    return [_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
-            for (track, dataset, profile), group in groups.items()]
+        if not diagnostic(cell):
+            groups.setdefault(board_key(cell), []).append(cell)
+    return [*(_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
+              for (track, dataset, profile), group in groups.items()), *diagnostics(cells)]
+
+
+def diagnostics(cells: Sequence[Cell]) -> list[Block]:
+    """One table a method and diagnostic: a row for each branch, stage or intervention. Never ranked."""
+    return [Block(f"{table.attack} of {table.method} on {table.board[1]}", table.columns, table.rows,
+                  footer([cell for _, line in table.rows for cell in line if cell.get("digest")]))
+            for table in diagnostic_tables(cells)]
 
 
 def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
@@ -69,7 +79,8 @@ def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
 
 SHORT = 40  # characters of a status that fit into a cell
 TO_MEASURE = "to measure: "
-TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary, **PAPER_TABLES}
+TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
+    "summary": summary, "diagnostics": diagnostics, **PAPER_TABLES}
 
 
 def title(name: str) -> str:
@@ -197,7 +208,7 @@ def _latex(blocks: Sequence[Block]) -> str:
 def _csv(blocks: Sequence[Block]) -> str:
     """One line per method, every digit; value, lo, hi, chance, n, people, status, digest, to_measure per column."""
     keys = ("value", "lo", "hi", "chance", "n", "people", "status", "digest")
-    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.columns))
+    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.cells()))
     head = ["method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "draws",
             "seeds"]
     out = io.StringIO()

@@ -14,6 +14,7 @@ from bench.display import (
     Cell,
     column_name,
     command,
+    diagnostic,
     drawn,
     epsilon_text,
     exceeds,
@@ -48,7 +49,7 @@ UNITS = {"clip": "one clip of 16 frames", "source_video": "one whole source vide
 def boards(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """One board per (track, dataset, profile), in order of first appearance."""
     groups: dict[tuple, list[Cell]] = {}
-    for cell in with_faces(cells):
+    for cell in with_faces(c for c in cells if not diagnostic(c)):
         groups.setdefault(board_key(cell), []).append(cell)
     return [_board(key, group) for key, group in groups.items()]
 

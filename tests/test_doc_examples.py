@@ -16,7 +16,8 @@ from test_stage_match import write_release
 import bench.video as video_io
 from bench import Context, Noise, Opened, Sample, Video, registry, seeds
 from bench.data.clips import Clips
-from bench.measures import Diagnostic, Evaluator, Match, Recover, SetMetric, VideoMetric
+from bench.diagnostics import Diagnostic
+from bench.measures import Evaluator, Match, Recover, SetMetric, VideoMetric
 from bench.run import suite
 from bench.run.cache import WorkFolder
 from bench.run.cells import value_of

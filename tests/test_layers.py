@@ -11,14 +11,14 @@ from conftest import ROOT
 
 # Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
 LAYERS = (
-    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures",),
+    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures", "bench.diagnostics"),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
      "bench.stats", "bench.open_set", "bench.frechet",
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
-    ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
+    ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views", "bench.diagnostic_tables"),
     ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.beside",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),

@@ -119,6 +119,8 @@ class PrivateMethod(Method):
 
     lane: ClassVar[str] = "enforced"
     atom: ClassVar[str] = "clip"
+    probed: ClassVar[str] = ""
+    inspects: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = ()
     terms: FullClaim
 
@@ -143,6 +145,15 @@ class PrivateMethod(Method):
         """Released values {branch: (16, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
 
         public: fps, canvas_px, frames (unpadded, of all clips). Returns (16 * clips, S, S, 3); padding is cut off.
+        """
+        raise NotImplementedError
+
+    def inspect(self, transcripts: Sequence[Mapping[str, np.ndarray]],
+                public: Mapping[str, Any]) -> Mapping[str, Sequence[np.ndarray]]:
+        """What `render` computes on its way, for diagnostics: {name in `inspects`: one (16, d) array a clip}.
+
+        A name is a stage ("quantized", "context"), or "assignment:BRANCH" with probabilities (16, entries) over the
+        rows of the state's array "codebook:BRANCH". Reads released values and public facts only, as `render` does.
         """
         raise NotImplementedError
 

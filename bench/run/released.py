@@ -51,8 +51,12 @@ class Released:
 
 
 def open_release(folder: Path, *, parts: Sequence[str] = (), role: str | None = None,
-                 draw: int | None = None) -> list[Released]:
-    """Files of a release stage, joined with its id map, sorted by source video."""
+                 draw: int | None = None, intervention: str | None = None) -> list[Released]:
+    """Files of a release stage, joined with its id map, sorted by source video.
+
+    Raises DataError for a folder whose inputs were changed, unless the caller asks for that very `intervention`.
+    """
+    check_intervention(folder / "release", intervention)
     known = {r["id"]: r for r in pq.read_table(folder / "vault" / "idmap.parquet").to_pylist()}
     memory = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8")).get("memory", True)
     found = []
@@ -63,6 +67,16 @@ def open_release(folder: Path, *, parts: Sequence[str] = (), role: str | None = 
                                   record["clip"], who["video"], who["person"], who["label"], who["part"],
                                   who["role"], record.get("first_stream", 0), record.get("streams", 0), memory))
     return sorted(found, key=lambda r: (r.video, r.draw, r.clip))
+
+
+def check_intervention(release: Path, wanted: str | None = None) -> None:
+    """Raises DataError unless release.json names just this intervention (None: none): all others are not to be read."""
+    found = json.loads((release / "release.json").read_text(encoding="utf-8")).get("intervention")
+    if found != wanted:
+        raise DataError(f"The folder {release.name} holds " + (f"the diagnostic {found!r}" if found else "a release")
+                        + f", {wanted or 'a release'} was wanted.",
+                        "Changed inputs give nobody's release: it is never shown, published, imported or ranked.",
+                        "Use the folder of the ordinary release.")
 
 
 def isolation_of(folder: Path) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ raw one is alive.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -127,13 +127,24 @@ def streams_of(items: list[Item], index: list[Mapping[str, Any]]) -> Streams:
 
 def run_enforced(job: Job) -> None:
     """config: method, variant, profile, seed, parts, draws, decoding, facts; inputs: clips, encode, fit if fitted."""
+    write_release(job, lambda steps, index: steps, {})
+
+
+Change = Callable[[dict[str, np.ndarray], list[dict[str, Any]]], dict[str, np.ndarray]]
+
+
+def write_release(job: Job, change: Change, said: Mapping[str, Any]) -> None:
+    """A release folder. `change` gives the clipped steps {branch: (atoms, 16, dim)} that are noised, from those of the
+    encode stage and its index; `said` goes into release.json beside all else.
+    """
     clips, spec, isolation = Clips(job.inputs["clips"]), Spec(job.config["method"], job.config["variant"]), available()
     branches, fixed = _branches(job, clips)
     items = items_of(job.config, clips)
     vault = job.inputs["encode"] / "vault"
-    streams = streams_of(items, pq.read_table(vault / "index.parquet").to_pylist())
-    atoms = load_tensors(vault / "atoms.safetensors")
-    values = {k.name: atoms[f"steps:{k.name}"][streams.atom].astype(np.int64) for k in branches}
+    index = pq.read_table(vault / "index.parquet").to_pylist()
+    streams, atoms = streams_of(items, index), load_tensors(vault / "atoms.safetensors")
+    steps = change({k.name: atoms[f"steps:{k.name}"] for k in branches}, index)
+    values = {name: rows[streams.atom].astype(np.int64) for name, rows in steps.items()}
     (job.out / "release" / "media").mkdir(parents=True)
     (job.out / "vault").mkdir()
     state = fitted_state(job.inputs)
@@ -145,12 +156,13 @@ def run_enforced(job: Job) -> None:
         again.load_state(state)
         _replay(job, again, streams, transcript, branches, clips, [m.pop("pixels") for m in manifest])
     digest = _write_values(job, transcript, branches)
-    write_border(job, items, manifest, _facts(job, clips, transcript, isolation.as_dict(), digest, len(manifest)))
+    facts = _facts(job, clips, transcript, isolation.as_dict(), digest, len(manifest))
+    write_border(job, items, manifest, {**facts, **said})
 
 
 def noise_bits(config: Mapping[str, Any], clips: Clips) -> SeededBits:
     """Benchmark noise of one release and no other: two that shared it would give their difference away in clear."""
-    names = ("method", "variant", "profile", "decoding", "draws", "parts", "subset", "changed")
+    names = ("method", "variant", "profile", "decoding", "draws", "parts", "subset", "intervention")
     return SeededBits(seeds.derive(int(config["seed"]), "protective-noise", clips.info["manifest"],
                                    *(str(config.get(name)) for name in names)))
 

@@ -20,7 +20,7 @@ from bench.privacy.mechanism import unit_of
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.enforced import all_branches
-from bench.run.released import Released, isolation_of, open_release
+from bench.run.released import Released, check_intervention, isolation_of, open_release
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, hit, public_numbers, write_trials
 from bench.run.views import load_tensors
@@ -36,7 +36,10 @@ class Values:
 
 
 def read_values(folder: Path, branches: tuple[Branch, ...]) -> Values:
-    """Noisy values of `folder`/transcript.safetensors. Raises DataError when it was changed after the release."""
+    """Noisy values of `folder`/transcript.safetensors. Raises DataError when it was changed after the release, or
+    holds no release but an intervention.
+    """
+    check_intervention(folder)
     path = folder / "transcript.safetensors"
     wanted = json.loads((folder / "release.json").read_text(encoding="utf-8"))["transcript"]
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != wanted:

@@ -8,11 +8,11 @@ from typing import Any
 
 from bench import registry
 from bench.asset_list import ASSETS
+from bench.diagnostics import Assignments, Diagnostic, Probe, Repeat, Reread
 from bench.errors import ConfigError, PluginError, nearest
 from bench.measures import (
     Column,
     Compare,
-    Diagnostic,
     Evaluator,
     Identify,
     Match,
@@ -26,13 +26,14 @@ from bench.run.suite import Suite
 
 WRITES: dict[type, tuple[str, ...]] = {
     Match: ("fit", "embed", "state", "load"), Recover: ("fit", "recover", "state", "load"), Compare: ("score",),
-    Diagnostic: ("measure",), Evaluator: ("fit", "predict"), VideoMetric: ("values",),
-    SetMetric: ("embed", "distance")}
-STATISTICS: dict[type, tuple[str, ...]] = {SetMetric: ("jackknife",), Evaluator: ("mean", "uar")}  # others: the mean
+    Probe: ("scores",), Repeat: ("agreement",), Assignments: ("load",), VideoMetric: ("values",),
+    SetMetric: ("embed", "distance"), Evaluator: ("fit", "predict", "state", "load")}
+STATISTICS: dict[type, tuple[str, ...]] = {SetMetric: ("jackknife",), Evaluator: ("mean", "uar"),
+                                           Diagnostic: ("mean", "jackknife")}  # others: the mean
 IDS: dict[type, tuple[str, ...]] = {Identify: ("top1",), Compare: ("top1",), Match: ("eer", "tar", "dir",
                                                                                      "realised_far")}
 WORDS: dict[str, tuple[str, ...]] = {"better": ("higher", "lower", "none"),
-                                     "role": ("privacy", "utility", "descriptive")}
+                                     "role": ("privacy", "utility", "descriptive", "diagnostic")}
 
 
 def check(suite: Suite, attacks: Sequence[Spec], metrics: Sequence[Spec]) -> None:
@@ -76,7 +77,12 @@ def _wanted(plugin: Any) -> Iterable[tuple[type, str]]:
     if _is(plugin, Identify):
         own = () if plugin.trains_like else ("fit", "state")
         return [(Identify, n) for n in (*own, "load", "score_draws" if plugin.threat.reads == "draws" else "score")]
-    return [(base, name) for base, names in WRITES.items() if _is(plugin, base) for name in names]
+    found = [(base, name) for base, names in WRITES.items() if _is(plugin, base) for name in names]
+    if _is(plugin, Diagnostic) and not found and not _is(plugin, Reread):
+        kinds = {column.statistic for column in plugin.columns}
+        found += [(Diagnostic, "measure")] * ("mean" in kinds)
+        found += [(Diagnostic, name) for name in ("values", "pooled") if "jackknife" in kinds]
+    return found
 
 
 def _check_columns(said: str, plugin: Any) -> None:
