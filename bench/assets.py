@@ -28,9 +28,9 @@ from bench import seeds
 from bench.asset_list import ASSETS, Asset
 from bench.avatar import acted
 from bench.data.clips import Clips, Row
+from bench.nets import clip_expression
 from bench.nets.architectures import architecture
 from bench.nets.clip_attackers import clip_recipe
-from bench.nets import clip_expression
 from bench.nets.clip_vit import SIZES as VIT_SIZES
 from bench.nets.clip_vit import clip_frames
 from bench.nets.image import as_input, jitter

@@ -29,7 +29,8 @@ class AvatarDP(AvatarMethod):
     """
 
     fits = True
-    variants = {"eps1": {"epsilon": 1.0}, "eps2": {"epsilon": 2.0}, "eps4": {"epsilon": 4.0}, "eps16": {"epsilon": 16.0}}
+    variants = {"eps1": {"epsilon": 1.0}, "eps2": {"epsilon": 2.0}, "eps4": {"epsilon": 4.0},
+                "eps16": {"epsilon": 16.0}}
 
     def __init__(self, *, epsilon: float = 8.0, classes: int = 6, epochs: int = 12):
         super().__init__(classes=classes, epochs=epochs)

@@ -1,4 +1,4 @@
-"""What avatar_dp and avatar_rr share: a reader of expressions, and a public avatar that acts the expression released."""
+"""What avatar_dp and avatar_rr share: a reader of expressions, and a public avatar that acts what was released."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AvatarMethod(PrivateMethod):
         found = max(label for _, label in items) + 1
         if found > self.classes or self.classes > len(shown):
             raise ConfigError(f"{self.name} is set to {self.classes} expressions; the dataset has {found}, the avatar "
-                              f"acts {len(shown)}.", "The claim and the noise are those of a fixed list of expressions.",
+                              f"acts {len(shown)}.", "Claim and noise are those of a fixed list of expressions.",
                               f"Use a dataset with at most {min(self.classes, len(shown))} labels.")
         model = train_reader([v for v, _ in items], [y for _, y in items], self.classes,
                              assets["clip_expression_method"], self.epochs, ctx)

@@ -17,7 +17,7 @@ _CONVOLUTIONS = ((3, 16, 2), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1),
 
 
 class ClipExpressionNet(nn.Module):
-    """(N, 3, T, 64, 64) -> logits (N, classes). Place is kept until the feature of a frame, time until the last pool."""
+    """(N, 3, T, 64, 64) -> logits (N, classes). Place is kept up to the feature of a frame, time up to the last pool."""
 
     def __init__(self, classes: int):
         super().__init__()
@@ -77,7 +77,7 @@ def train_reader(videos: Sequence[np.ndarray], labels: Sequence[int], classes: i
 
 
 def read_clip(model: ClipExpressionNet, clip: np.ndarray) -> np.ndarray:
-    """Probabilities (classes,) of one clip, uint8 (16, H, W, 3), padding left out: mean over the clip and its mirror."""
+    """Probabilities (classes,) of one clip, uint8 (16, H, W, 3), padding left out: mean of the clip and its mirror."""
     frames = clip[chosen_frames(unpadded(clip))]
     both = torch.from_numpy(np.stack([frames, frames[:, :, ::-1]]))  # (2, T, H, W, 3)
     return predict(model, both, recipe(1)).exp().mean(0).double().numpy()
