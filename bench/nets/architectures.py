@@ -9,7 +9,7 @@ from bench.nets.image import frame_classifier
 
 
 def architecture(word: str, classes: int) -> nn.Module:
-    """The network with `classes` logits: "x3d", "clip_vit", "clip_cnn" read clips; other words are timm's, on frames."""
+    """The network with `classes` logits: "x3d", "clip_vit", "clip_cnn" read clips; others are timm's, on frames."""
     if word == "x3d":
         return video.x3d(classes, video.SIZES["tiny"])
     if word == "clip_vit":

@@ -17,7 +17,7 @@ _CONVOLUTIONS = ((3, 16, 2), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1),
 
 
 class ClipExpressionNet(nn.Module):
-    """(N, 3, T, 64, 64) -> logits (N, classes). Place is kept up to the feature of a frame, time up to the last pool."""
+    """(N, 3, T, 64, 64) -> logits (N, classes). Place is kept up to the feature of a frame, time to the last pool."""
 
     def __init__(self, classes: int):
         super().__init__()
