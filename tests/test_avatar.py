@@ -45,8 +45,8 @@ def label_of(video: np.ndarray) -> int:
 def released(method, rows: np.ndarray, seed: int = 3) -> np.ndarray:
     """(B, 1, dim) of the real mechanism for B raw rows (B, dim), every one its own clip."""
     branch = method.branches[0]
-    steps = np.stack([clip_rows(row[None], branch, 1)[0] for row in rows])
-    return run_streams({branch.name: steps}, method.branches, None, SeededBits(derive(seed, "avatar"))
+    steps = clip_rows(rows, branch, len(rows))[0]
+    return run_streams({branch.name: steps[:, None]}, method.branches, None, SeededBits(derive(seed, "avatar"))
                        ).released[branch.name]
 
 
