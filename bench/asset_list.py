@@ -23,6 +23,8 @@ ASSETS = {
     "clip_identity_eval": Asset("identity", "clip_vit", 120, 1),
     "expression_method": Asset("expression", "x3d", 100, 1),
     "expression_eval": Asset("expression", "x3d", 100, 1),
+    "clip_expression_method": Asset("expression", "clip_cnn", 60, 1),
+    "avatar_method": Asset("avatar", "frames", 0, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
 }

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from bench import store
 from bench.blocks import Block, footer
 from bench.display import Cell, epsilon_text, method_name, missing
 from bench.errors import DataError
@@ -104,11 +102,3 @@ def _cost_cells(row: Cell, costs: Mapping[tuple[str, str | None], tuple[float, f
             "role": "descriptive", "chance": None, "suite": SUITE, "status": "missing" if seconds is None else "ok"}
     return ({**base, "metric": "release_s", "metric_unit": "s", "value": seconds, "title": "Encode and release it all"},
             {**base, "metric": "release_mb", "metric_unit": "MB", "value": peak_mb, "title": "Peak memory of it"})
-
-
-def read_artifacts(path: Path) -> list[dict[str, Any]]:
-    """What every stage of an index took."""
-    fields = ("kind", "seconds", "peak_mb", "finished", "identity")
-    with store.opened(path) as con:
-        rows = con.execute(f"SELECT {', '.join(fields)} FROM artifacts").fetchall()
-    return [dict(zip(fields, row, strict=True)) for row in rows]

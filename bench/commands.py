@@ -16,7 +16,6 @@ from typing import Any
 
 from bench import console, exchange, registry, store
 from bench.beside import reported as read_reported
-from bench.budget_tables import read_artifacts
 from bench.errors import ConfigError, DataError, WorkFolderError
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
@@ -111,7 +110,7 @@ def print_table(name: str, workdir: Path, format: str, dataset: str | None = Non
     rows = read_reported(reported) if reported else []
     other = (against.name, _on(store.read_cells(against, mark_stale=False), dataset)) if against else None
     print(render_table(name, cells, format=format, reported=rows, other=other,
-                       artifacts=read_artifacts(database(workdir))), end="")
+                       artifacts=exchange.read_artifacts(database(workdir))), end="")
 
 
 def _on(cells: list[dict[str, Any]], dataset: str | None) -> list[dict[str, Any]]:

@@ -6,12 +6,13 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from bench.errors import DataError
 from bench.run.cache import WorkFolder, write_json
-from bench.store import READABLE, SCHEMA_VERSION, TABLES, write_tables
+from bench.store import READABLE, SCHEMA_VERSION, TABLES, opened, write_tables
 
 
 def export(database: Path, out: Path) -> list[Path]:
@@ -52,3 +53,11 @@ def _check_cells(source: Path) -> None:
 
 def _sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_artifacts(path: Path) -> list[dict[str, Any]]:
+    """What every stage of an index took."""
+    fields = ("kind", "seconds", "peak_mb", "finished", "identity")
+    with opened(path) as con:
+        rows = con.execute(f"SELECT {', '.join(fields)} FROM artifacts").fetchall()
+    return [dict(zip(fields, row, strict=True)) for row in rows]

@@ -239,7 +239,7 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Seq
     """The table `name` of TABLES over these cells, in a format of FORMATS.
 
     reported: rows of `bench.beside.reported`, shown below the measured ones.  other: a name and the cells of another
-    database, row by row below this one's.  artifacts: what stages took (`budget_tables.read_artifacts`), for the tables
+    database, row by row below this one's.  artifacts: what stages took (`exchange.read_artifacts`), for the tables
     that show costs.  json: a list of cells with exactly the fields of DESIGN 5, gaps included
     (status "missing", `text` = the command that would fill them); an infinite epsilon is the string "inf", since JSON
     has no infinity and null would read as unknown. Raises ConfigError for an unknown name or format, naming the

@@ -29,7 +29,8 @@ class Branch:
     dim: width of a row; an atom of `rows` steps gives (rows, dim).  norm, clip: "l2" and "l1" balls around zero,
     "box" = [0, clip] per coordinate, "label" = one of `clip` classes.  noise: None = passed in clear (prices to
     infinity).  floor: smallest standard deviation per coordinate (gaussian).  epsilon: of one row, for pure noise
-    with a fixed price; None where `plan` spends.  Discrete Laplace needs whole numbers: its rows are truncated.
+    with a fixed price; None where `plan` spends.  rows: of one clip, the same for all branches; 16 = one per frame, 1 =
+    the whole budget in one.  Discrete Laplace needs whole numbers: its rows are truncated.
     """
 
     name: str
@@ -39,10 +40,12 @@ class Branch:
     noise: str | None = "gaussian"
     floor: float | None = None
     epsilon: Fraction | None = None
+    rows: int = CLIP_FRAMES
 
     def __post_init__(self):
         at = f"branch {self.name!r}: "
         count(at + "dim", self.dim, 1, 10**6)
+        count(at + "rows", self.rows, 1, CLIP_FRAMES)
         limited("clip_norm", self.clip, at + "clip")
         if self.norm not in NORMS or self.noise not in (None, *NOISES):
             word, known = (self.norm, NORMS) if self.norm not in NORMS else (str(self.noise), NOISES)
@@ -125,7 +128,7 @@ class PrivateMethod(Method):
     terms: FullClaim
 
     def encode(self, atom: np.ndarray) -> Mapping[str, np.ndarray]:
-        """uint8 (16, H, W, 3) -> {branch: (16, dim)}. Sees one atom and the fitted state, nothing else.
+        """uint8 (16, H, W, 3) -> {branch: (rows, dim)}. Sees one atom and the fitted state, nothing else.
 
         May be the word "pixels" instead of a function: then the harness sums cells itself and runs no method code.
         """
@@ -142,7 +145,7 @@ class PrivateMethod(Method):
 
     def render(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
                decoding: str) -> np.ndarray:
-        """Released values {branch: (16, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
+        """Released values {branch: (rows, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
 
         public: fps, canvas_px, frames (unpadded, of all clips). Returns (16 * clips, S, S, 3); padding is cut off.
         """
@@ -175,7 +178,10 @@ def full_claim(method: PrivateMethod) -> FullClaim:
     names = [b.name for b in method.branches]
     if len(set(names)) != len(names):
         raise PluginError("Two branches have the same name.", "", "Rename one.")
-    return replace(terms, branches=tuple(b.as_claim(CLIP_FRAMES) for b in method.branches))
+    if len({b.rows for b in method.branches}) > 1:
+        raise PluginError(f"The branches have {sorted({b.rows for b in method.branches})} rows.",
+                          "They are released step by step, all at once.", "Give every branch the same rows.")
+    return replace(terms, branches=tuple(b.as_claim(b.rows) for b in method.branches))
 
 
 def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
@@ -189,10 +195,10 @@ def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
     if terms.unit == "label" and terms.label is not None and len(method.branches) == 1:
         branch, said = method.branches[0], terms.label
         if branch.noise == "randomized_response" and \
-                (int(branch.clip), branch.epsilon, CLIP_FRAMES) == (said.classes, said.epsilon, said.labels):
+                (int(branch.clip), branch.epsilon, branch.rows) == (said.classes, said.epsilon, said.labels):
             return
         raise PluginError(f"The label claim speaks of {said.labels} labels of {said.classes} classes; the branch "
-                          f"{branch.name!r} releases {CLIP_FRAMES} rows a clip.", "Every row spends.",
-                          f"Use LabelClaim(labels={CLIP_FRAMES}) with the branch's classes and epsilon.")
+                          f"{branch.name!r} releases {branch.rows} rows a clip.", "Every row spends.",
+                          f"Use LabelClaim(labels={branch.rows}) with the branch's classes and epsilon.")
     raise PluginError(f"Claims of unit {terms.unit!r} are not executed for methods that encode clips.",
                       "Nothing would hold the method to its terms.", "Claim a clip.")

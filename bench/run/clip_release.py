@@ -55,7 +55,7 @@ def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.n
     branches, fixed = all_branches(facts, CANVAS_PX)
     isolation = available()
     raw = list(raw_rows(spec, facts, state, atoms))
-    values = {b.name: np.stack([clip_rows(r.get(b.name), b, CLIP_FRAMES)[0] for r in raw]) for b in branches}
+    values = {b.name: np.stack([clip_rows(r.get(b.name), b, b.rows)[0] for r in raw]) for b in branches}
     with PublicWorker(spec, "tiny", isolation) as worker:
         worker.load_state(state)
         planner = worker.planner(facts, CANVAS_PX)

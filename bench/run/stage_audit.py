@@ -47,7 +47,6 @@ from bench.run.stage_enforced import padded_clip
 from bench.run.stage_release import PARTS
 from bench.run.stages import Job
 from bench.run.views import fitted_state
-from bench.types import CLIP_FRAMES
 
 GREY = 128
 WORDS = {"people": "two people with the same label", "grey": "a person and a grey picture",
@@ -57,7 +56,7 @@ WORDS = {"people": "two people with the same label", "grey": "a person and a gre
 
 @dataclass(frozen=True)
 class Pair:
-    """Two inputs: clipped whole steps {branch: int64 (16, dim)}, fixed before any release."""
+    """Two inputs: clipped whole steps {branch: int64 (rows, dim)}, fixed before any release."""
 
     name: str
     first: dict[str, np.ndarray]
@@ -121,7 +120,7 @@ def _encoded(job: Job, atoms: list[np.ndarray], branches: tuple[Branch, ...]) ->
 
 
 def _clipped(rows: Mapping[str, Any], branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:
-    return {k.name: clip_rows(rows.get(k.name), k, CLIP_FRAMES)[0] for k in branches}
+    return {k.name: clip_rows(rows.get(k.name), k, k.rows)[0] for k in branches}
 
 
 def _atoms(clips: Clips, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -172,7 +171,7 @@ class Mechanism:
     first_block: tuple[np.ndarray, Transcript] | None = None
 
     def __call__(self, bits: np.ndarray) -> dict[str, np.ndarray]:
-        """Released values {branch: (B, 16, dim)} of the inputs that the bits (B,) choose."""
+        """Released values {branch: (B, rows, dim)} of the inputs that the bits (B,) choose."""
         values = {k.name: np.where(bits[:, None, None], self.pair.second[k.name], self.pair.first[k.name])
                   for k in self.branches}
         out = run_streams(values, self.branches, self.planner, self.bits, fixed_scale=self.fixed)
@@ -196,7 +195,7 @@ class Mechanism:
         """One test a branch of the noise of the first releases."""
         assert self.first_block is not None
         (bits, out), (first, second) = self.first_block, self.inputs()
-        few, rows = releases_for_scale(self.branches, CLIP_FRAMES), []
+        few, rows = releases_for_scale(self.branches, self.branches[0].rows), []
         for k in self.branches:
             given = np.where(bits[:few, None, None], second[k.name], first[k.name])
             rows.append(scale_row(k, out.released[k.name][:few], given, out.scales[k.name][:few]))

@@ -64,10 +64,10 @@ def run_encode(job: Job) -> None:
         failed = False
         for branch in branches:
             given = raw.get(branch.name)
-            clipped, bad = clip_rows(given, branch, CLIP_FRAMES)
+            clipped, bad = clip_rows(given, branch, branch.rows)
             failed |= bad
             steps[branch.name].append(clipped)
-            norms[branch.name].append(_norms(given, bad))
+            norms[branch.name].append(_norms(given, branch.rows, bad))
         index.append({"video": row.video, "clip": clip, "failed": failed})
         if (number + 1) % 200 == 0:
             job.report(f"{number + 1} clips")
@@ -87,10 +87,10 @@ def _atoms(clips: Clips, rows: list[Any]) -> Iterator[np.ndarray]:
         yield from (padded_clip(frames, clip) for clip in range(row.clips))
 
 
-def _norms(given: Any, bad: bool) -> np.ndarray:
-    """l2 norms (16,) of the rows before clipping, NaN where they had to be replaced."""
+def _norms(given: Any, rows: int, bad: bool) -> np.ndarray:
+    """l2 norms (rows,) of the rows before clipping, NaN where they had to be replaced."""
     if bad or given is None:
-        return np.full(CLIP_FRAMES, np.nan)
+        return np.full(rows, np.nan)
     return np.linalg.norm(np.asarray(given, dtype=np.float64), axis=1)
 
 
