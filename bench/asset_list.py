@@ -24,6 +24,9 @@ ASSETS = {
     "expression_method": Asset("expression", "x3d", 100, 1),
     "expression_eval": Asset("expression", "x3d", 100, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
+    "identity_code_method": Asset("identity", "coder", 8, 4),
+    "expression_code_method": Asset("expression", "coder", 14, 4),
+    "autoencoder_method": Asset("pixels", "autoencoder", 14, 2),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
 }
 

@@ -17,7 +17,8 @@ LAYERS = (
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
-    ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
+    ("bench.asset_list",), ("bench.method_assets",), ("bench.assets",),
+    ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
@@ -30,7 +31,7 @@ PLUGIN_KINDS = ("methods", "attacks", "metrics", "bench.data")
 OWNERS = {
     "av": ("bench/video.py", "bench/video_out.py"), "facenet_pytorch": ("bench/detect.py",),
     "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
-    "transformers": ("bench/nets/*.py",),
+    "transformers": ("bench/nets/*.py",), "diffusers": ("bench/nets/published_faces.py",),
     "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
     "typer": ("bench/cli.py",),
 }
