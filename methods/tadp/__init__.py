@@ -62,7 +62,7 @@ class TADP(PrivateMethod):
     def __init__(self, *, epsilon: float = 8.0, share_id: float = 0.3, conversion: str = "exact", noised: str = "both",
                  temperature: float = 0.5, quantized_rows: bool = True, adaptive: bool = True, transformer: bool = True,
                  memory: bool = True, size: str = "tiny"):
-        self.size = size_of(size)
+        self.size, self.published = size_of(size), size == "paper"
         share = {"id": share_id, "expr": 1 - share_id}
         self.floors = floors(epsilon, DELTA, clip_norm=dict.fromkeys(BRANCHES, 1.0), share=share, frames=FRAMES,
                              conversion=conversion)
@@ -84,7 +84,7 @@ class TADP(PrivateMethod):
     def fit(self, data, assets, ctx) -> None:
         """Thresholds from calibration people, everything trainable from training people, by simulated releases."""
         self._state, self._fitting = {}, True
-        arrays = frozen.from_assets(assets) if self.size == size_of("tiny") else frozen.from_published()
+        arrays = frozen.from_published() if self.published else frozen.from_assets(assets)
         encoders = frozen.Encoders(arrays, self.size)
         self.clip = thresholds(data.calibration, encoders)
         sources = [read(item, encoders) for item in data.train]
