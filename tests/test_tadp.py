@@ -262,6 +262,16 @@ def test_a_video_shorter_than_a_clip_is_padded(default):
     assert method.render(per_clip(transcript), {**PUBLIC, "frames": 5}, "isolated").shape == (16, 64, 64, 3)
 
 
+@pytest.mark.parametrize("frames", [8, 32])
+def test_clips_of_another_length_cost_the_same_and_train(frames):
+    method = TADP(frames=frames)
+    assert price(replace(method.terms, branches=tuple(b.as_claim(frames) for b in method.branches))).epsilon == \
+        pytest.approx(8, rel=1e-6)
+    method = fitted(frames=frames, windows=2)
+    rows = {b: np.zeros((frames, DIM)) for b in BRANCHES}
+    assert method.render([rows, rows], PUBLIC, "assembled").shape == (2 * frames, 64, 64, 3)
+
+
 def test_what_lies_between_is_shown_from_released_values_only(default):
     method = loaded(default)
     _, transcript = released(method, [clip_of(1), clip_of(2)])

@@ -195,7 +195,7 @@ def test_windows_are_consecutive_and_never_cross_a_video():
             assert 1 <= w.count <= WINDOW and w.first >= 0 and w.first + w.count <= counts[w.video]
             seen.add(w.count)
     assert seen >= {1, 2}
-    index = rendered(SMALL, np.random.default_rng(1))
+    index = rendered(SMALL, 16, np.random.default_rng(1))
     assert index[0] == 0 and index[-1] == 15 and len(index) == SMALL.rendered == len(set(index.tolist()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,14 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
     for method in methods:
         registry.locate("methods", method.name)
     _check_via(suite)
+    _check_only(suite)
     for kind, specs in (("attacks", attacks), ("metrics", metrics)):
         for spec in specs:
             registry.settings(kind, spec)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
     builder = Builder(suite, request.root)
-    scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
+    scores = [stage for method in methods
+              for stage in builder.row(method, facts[str(method)], *_carried(suite, method, attacks, metrics))]
     if suite.again and (again := Spec.parse(suite.again)) in methods:
         scores += Builder(suite, request.root, again=True).row(again, facts[str(again)], attacks, metrics)
     stages: dict[str, Stage] = {}
@@ -75,6 +78,27 @@ def _selected(request: Request, suite: Suite) -> tuple[list[Spec], list[Spec]]:
     attacks = request.attacks if narrowed else suite.attacks
     metrics = request.metrics if narrowed else suite.metrics
     return [Spec.parse(a) for a in attacks], [Spec.parse(m) for m in metrics]
+
+
+def _carried(suite: Suite, method: Spec, attacks: list[Spec], metrics: list[Spec]) -> tuple[list[Spec], list[Spec]]:
+    """The attacks and metrics of one row: all of them, or those that the suite's `only` leaves it."""
+    lists = [names for pattern, names in suite.only.items() if fnmatchcase(str(method), pattern)]
+    if not lists:
+        return attacks, metrics
+    kept = {name for names in lists for name in names}
+    return [a for a in attacks if str(a) in kept], [m for m in metrics if str(m) in kept]
+
+
+def _check_only(suite: Suite) -> None:
+    for pattern, names in suite.only.items():
+        if not any(fnmatchcase(method, pattern) for method in suite.methods):
+            raise ConfigError(f"The suite {suite.name} restricts {pattern!r} in `only`, which is none of its rows.",
+                              nearest(pattern, suite.methods), "Mend the suite file.")
+        known = [*suite.attacks, *suite.metrics]
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"The suite {suite.name} leaves {name!r} to {pattern!r} in `only`, which is none of "
+                                  "its attacks and metrics.", nearest(name, known), "Mend the suite file.")
 
 
 def _check_via(suite: Suite) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench import Branch, FullClaim, Plan, PrivateMethod, method
+from bench import CLIP_FRAMES, Branch, FullClaim, Plan, PrivateMethod, method
 from bench.privacy.accounting import floors
 from methods.tadp import frozen
 from methods.tadp.quantize import Rescale, SoftQuantizer
@@ -19,7 +19,6 @@ from methods.tadp.temporal import Contextualizer
 from methods.tadp.training import Trainer, medians, read, thresholds
 
 DELTA = 1e-5
-FRAMES = 16  # T, the accounting unit; padded frames are counted
 
 
 @method("tadp")
@@ -61,16 +60,17 @@ class TADP(PrivateMethod):
 
     def __init__(self, *, epsilon: float = 8.0, share_id: float = 0.3, conversion: str = "exact", noised: str = "both",
                  temperature: float = 0.5, quantized_rows: bool = True, adaptive: bool = True, transformer: bool = True,
-                 memory: bool = True, size: str = "tiny"):
+                 memory: bool = True, frames: int = CLIP_FRAMES, size: str = "tiny"):
+        self.frames = frames  # T, the accounting unit; padded frames are counted
         self.size, self.published = size_of(size), size == "paper"
         share = {"id": share_id, "expr": 1 - share_id}
-        self.floors = floors(epsilon, DELTA, clip_norm=dict.fromkeys(BRANCHES, 1.0), share=share, frames=FRAMES,
+        self.floors = floors(epsilon, DELTA, clip_norm=dict.fromkeys(BRANCHES, 1.0), share=share, frames=frames,
                              conversion=conversion)
         noisy = {"both": BRANCHES, "id": ("id",), "none": ()}[noised]
         self.branches = tuple(
             Branch(name, dim=self.size.dim, norm="l2", clip=1.0, noise="gaussian" if name in noisy else None,
                    floor=self.floors[name] if name in noisy else None) for name in BRANCHES)
-        self.terms = FullClaim(unit="clip", delta=DELTA)
+        self.terms = FullClaim(unit="clip", delta=DELTA, frames=frames)
         self.floors = {name: self.floors[name] for name in noisy}
         self.temperature, self.quantized_rows = temperature, quantized_rows
         self.adaptive, self.transformer, self.memory = adaptive and bool(noisy), transformer, memory
@@ -86,8 +86,8 @@ class TADP(PrivateMethod):
         self._state, self._fitting = {}, True
         arrays = frozen.from_published() if self.published else frozen.from_assets(assets)
         encoders = frozen.Encoders(arrays, self.size)
-        self.clip = thresholds(data.calibration, encoders)
-        sources = [read(item, encoders) for item in data.train]
+        self.clip = thresholds(data.calibration, encoders, self.frames)
+        sources = [read(item, encoders, self.frames) for item in data.train]
         ctx.report(f"features of {len(sources)} videos; C_id {self.clip['id']:.3f}, C_expr {self.clip['expr']:.3f}")
         norms = medians(sources, self.clip)
         arrays |= {f"clip.{b}": np.float64([self.clip[b]]) for b in BRANCHES}
@@ -173,8 +173,8 @@ class TADP(PrivateMethod):
     def render(self, transcripts: Sequence[Mapping[str, np.ndarray]], public, decoding) -> np.ndarray:
         """All clips of a source share one memory; an isolated clip starts from the constants."""
         context = self._context(transcripts)
-        mixed = self.contextualizer.remembered(context).flatten(0, 2)  # (16 clips, width)
-        frames = torch.cat([self.decoder(self.contextualizer.latents(m)) for m in mixed.split(FRAMES)])
+        mixed = self.contextualizer.remembered(context).flatten(0, 2)  # (T clips, width)
+        frames = torch.cat([self.decoder(self.contextualizer.latents(m)) for m in mixed.split(self.frames)])
         return (frames * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
     def _context(self, transcripts: Sequence[Mapping[str, np.ndarray]]) -> torch.Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench import CLIP_FRAMES, DataError, Diverged
+from bench import DataError, Diverged
 from methods.tadp import losses
 from methods.tadp.frozen import Encoders, Recogniser
 from methods.tadp.sizes import BRANCHES, Size
@@ -24,31 +24,31 @@ LEAST_PEOPLE, LEAST_CLIPS = 2, 20  # below 1 / (1 - .95) = 20 samples the percen
 
 @dataclass(frozen=True)
 class Source:
-    """One training video: uint8 frames (16 K, H, W, 3) with the last one repeated, its label, unpadded frames."""
+    """One training video: uint8 frames (T K, H, W, 3) with the last one repeated, its label, unpadded frames."""
 
     frames: np.ndarray
     label: int
     unpadded: int
-    features: dict[str, np.ndarray]  # {branch: (K, 16, dim)}
+    features: dict[str, np.ndarray]  # {branch: (K, T, dim)}
 
     @property
     def clips(self) -> int:
-        return len(self.frames) // CLIP_FRAMES
+        return len(self.features["id"])
 
 
-def read(item: Any, encoders: Encoders) -> Source:
-    """A development video, padded to whole clips, with its features."""
+def read(item: Any, encoders: Encoders, length: int) -> Source:
+    """A development video, padded to whole clips of `length` frames, with its features."""
     frames = item.video.frames
-    count = -(-len(frames) // CLIP_FRAMES)
+    count = -(-len(frames) // length)
     found = encoders(frames)
-    missing = count * CLIP_FRAMES - len(frames)
+    missing = count * length - len(frames)
     whole = {b: np.concatenate([v, np.repeat(v[-1:], missing, axis=0)]) for b, v in found.items()}
     padded = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
     return Source(padded, item.expression, len(frames),
-                  {b: v.reshape(count, CLIP_FRAMES, -1) for b, v in whole.items()})
+                  {b: v.reshape(count, length, -1) for b, v in whole.items()})
 
 
-def thresholds(items: Sequence[Any], encoders: Encoders) -> dict[str, float]:
+def thresholds(items: Sequence[Any], encoders: Encoders, length: int) -> dict[str, float]:
     """C_b: the 95th percentile of the norms of unpadded frames of calibration people.
 
     Raises DataError for too few people or clips, and for features without a finite, positive norm.
@@ -58,7 +58,7 @@ def thresholds(items: Sequence[Any], encoders: Encoders) -> dict[str, float]:
     clips = 0
     for item in items:
         frames = item.video.frames
-        clips += -(-len(frames) // CLIP_FRAMES)
+        clips += -(-len(frames) // length)
         for branch, rows in encoders(frames).items():
             norms[branch].append(np.linalg.norm(rows.astype(np.float64), axis=1))
     if len(people) < LEAST_PEOPLE or clips < LEAST_CLIPS:
@@ -108,12 +108,12 @@ def windows(clips: Sequence[int], size: Size, rng: np.random.Generator) -> list[
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def rendered(size: Size, rng: np.random.Generator) -> np.ndarray:
-    """Frames of a clip that a batch decodes: the first, the last, and others by chance; sorted."""
+def rendered(size: Size, length: int, rng: np.random.Generator) -> np.ndarray:
+    """Frames of a clip of `length` that a batch decodes: the first, the last, and others by chance; sorted."""
     if not size.rendered:
-        return np.arange(CLIP_FRAMES)
-    inner = 1 + rng.choice(CLIP_FRAMES - 2, max(0, size.rendered - 2), replace=False)
-    return np.sort(np.concatenate([[0, CLIP_FRAMES - 1], inner]))
+        return np.arange(length)
+    inner = 1 + rng.choice(length - 2, max(0, size.rendered - 2), replace=False)
+    return np.sort(np.concatenate([[0, length - 1], inner]))
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Trainer:
                                                    for w in batch])) / self.method.clip[b] for b in BRANCHES}
         released, _ = self.simulate(raw, self.public)
         quantized = self.method.quantized({b: v.unflatten(0, (n, count)) for b, v in released.items()})
-        index = rendered(self.method.size, rng)
+        index = rendered(self.method.size, self.method.frames, rng)
         context = self.method.contextualizer
         mixed = context.remembered(context.context(quantized))[:, :, index]  # (n, count, frames, width)
         made = self.method.decoder(context.latents(mixed.flatten(0, 2)))
@@ -179,7 +179,7 @@ class Trainer:
         frames, labels, mask = [], [], []
         for w in batch:
             source = self.sources[w.video]
-            where = (np.arange(w.first, w.first + w.count)[:, None] * CLIP_FRAMES + index).ravel()
+            where = (np.arange(w.first, w.first + w.count)[:, None] * self.method.frames + index).ravel()
             frames.append(source.frames[where])
             labels.append(np.full(len(where), source.label))
             mask.append(where < source.unpadded)
