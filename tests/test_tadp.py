@@ -156,7 +156,7 @@ def released(method: TADP, clips: list[np.ndarray], seed: int = 1):
     def planner(t, past, memory):
         return method.plan(t, past, memory, PUBLIC)
 
-    return planner, run_streams(values, method.branches, planner, SeededBits(seed))
+    return planner, run_streams(values, method.branches, planner, SeededBits(seeds.derive(seed, "noise")))
 
 
 def per_clip(transcript) -> list[dict]:

@@ -99,6 +99,7 @@ class TADP(PrivateMethod):
         recogniser = frozen.Recogniser(frozen.part(arrays, "encoder.expr."))
         public = {"canvas_px": sources[0].frames.shape[1], "profile": ctx.profile}
         Trainer(self, sources, recogniser, ctx.simulate, public).run(ctx.rng("batches"), ctx.report)
+        self._modules().eval()
         self._state = arrays | {f"trained.{k}": v.numpy() for k, v in self._modules().state_dict().items()}
         self._state["digest"] = frozen.digest(self._state)
         self._fitting = False

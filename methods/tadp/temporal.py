@@ -31,21 +31,29 @@ class AttentionPool(nn.Module):
 
 
 class VideoMemory(nn.Module):
-    """m_k = GRU([c_k; b_{k-1}], m_{k-1}) over the clips of one video; m_0 and b_0 are zero, public constants."""
+    """m_k = GRU([c_k; b_{k-1}], m_{k-1}) over the clips of one video; m_0 and b_0 are zero, public constants.
+
+    Both summaries are standardised over training clips: what is left of a clip after the noise is a small part of
+    them, and most of the rest is the same for all clips.
+    """
 
     def __init__(self, width: int):
         super().__init__()
         self.pool = AttentionPool(width)
+        self.standard, self.standard_end = nn.BatchNorm1d(width), nn.BatchNorm1d(width)
         self.gru = nn.GRUCell(2 * width, width)
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
         """Context of all clips (N, K, T, width) of N videos, in order -> memories (N, K, width)."""
         n, count, _, width = clips.shape
-        memory, boundary = clips.new_zeros(n, width), clips.new_zeros(n, width)
+        flat = clips.flatten(0, 1)  # (N K, T, width)
+        pooled = self.standard(self.pool(flat)).unflatten(0, (n, count))
+        ends = self.standard_end(flat[:, -BOUNDARY:].mean(1)).unflatten(0, (n, count))
+        memory = boundary = clips.new_zeros(n, width)
         found = []
         for k in range(count):
-            memory = self.gru(torch.cat([self.pool(clips[:, k]), boundary], dim=1), memory)
-            boundary = clips[:, k, -BOUNDARY:].mean(1)
+            memory = self.gru(torch.cat([pooled[:, k], boundary], dim=1), memory)
+            boundary = ends[:, k]
             found.append(memory)
         return torch.stack(found, dim=1)
 

@@ -104,7 +104,8 @@ def windows(clips: Sequence[int], size: Size, rng: np.random.Generator) -> list[
     batches = []
     for length in range(1, WINDOW + 1):
         same = [w for w in chosen if w.count == length]
-        batches += [same[i:i + size.batch] for i in range(0, len(same), size.batch)]
+        parts = [same[i:i + size.batch] for i in range(0, len(same), size.batch)]
+        batches += [part for part in parts if len(part) * length > 1]  # one clip has no spread to standardise by
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
