@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,15 +14,21 @@ import torch
 from conftest import ROOT
 
 from bench import Context, Video, registry, seeds
+from bench.data.clips import Row
 from bench.errors import ConfigError, DataError, Diverged, UserError
 from bench.nets.coders import DIM, FrameAutoencoder, FrameCoder
 from bench.nets.training import use_threads
 from bench.privacy.accounting import price
 from bench.privacy.bits import SeededBits
+from bench.privacy.claim_table import claim_to
 from bench.privacy.contract import full_claim
 from bench.privacy.mechanism import clip_rows, replay_scales, run_streams
 from bench.privacy.simulate import simulator
 from bench.registry import Spec
+from bench.run.enforced import clip_length
+from bench.run.released import Released
+from bench.run.stage_enforced import padded_clip, streams_of
+from bench.run.stage_release import Item, _clips_of
 from methods.tadp import TADP
 from methods.tadp.sizes import BRANCHES
 
@@ -49,7 +56,7 @@ def test_golden_prices_through_its_own_claim(case):
 
 
 @pytest.mark.parametrize("variant, epsilon", [(None, 8), ("eps2", 2), ("eps4", 4), ("eps16", 16), ("a2", 8), ("a6", 8),
-                                              ("eps8-rho10", 8), ("eps8-rho50", 8)])
+                                              ("eps8-rho10", 8), ("eps8-rho50", 8), ("t8", 8), ("t32", 8)])
 def test_a_clip_costs_what_the_variant_says(variant, epsilon):
     assert cost(registry.build("methods", Spec("tadp", variant))).epsilon == pytest.approx(epsilon, rel=1e-6)
 
@@ -264,12 +271,30 @@ def test_a_video_shorter_than_a_clip_is_padded(default):
 
 @pytest.mark.parametrize("frames", [8, 32])
 def test_clips_of_another_length_cost_the_same_and_train(frames):
-    method = TADP(frames=frames)
-    assert price(replace(method.terms, branches=tuple(b.as_claim(frames) for b in method.branches))).epsilon == \
-        pytest.approx(8, rel=1e-6)
+    claim = full_claim(TADP(frames=frames))
+    assert price(claim).epsilon == pytest.approx(8, rel=1e-6)
+    assert claim.horizon == f"1 clip of {frames} frames" != full_claim(TADP()).horizon, "T is in the key of a cell"
     method = fitted(frames=frames, windows=2)
     rows = {b: np.zeros((frames, DIM)) for b in BRANCHES}
     assert method.render([rows, rows], PUBLIC, "assembled").shape == (2 * frames, 64, 64, 3)
+
+
+@pytest.mark.parametrize("frames, expected", [(8, 5), (16, 3), (32, 2)])
+def test_the_harness_cuts_clips_of_the_claimed_length(frames, expected):
+    method = TADP(frames=frames)
+    facts = {"full_claim": claim_to(full_claim(method))}
+    assert clip_length(facts) == frames and clip_length(None) == 16
+    row = Row("v", "p", "happy", "test", "probe", 37, 25.0, "0.mkv", "", 0, "{}", "{}")
+    video = np.arange(37, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
+    clips = [padded_clip(video, k, frames) for k in range(expected)]
+    assert all(len(c) == frames for c in clips) and clips[-1][-1, 0, 0, 0] == 36
+    np.testing.assert_array_equal(np.concatenate(clips)[:37], video)
+    config = {"decoding": "isolated", "facts": facts}
+    items = [Item(row, 0, clip, "x") for clip in (-1, *_clips_of(row, config))]
+    streams = streams_of(items, [{"video": "v", "clip": k} for k in range(expected)], frames)
+    assert [list(streams.atom[list(streams.of(i))]) for i in range(len(items))] == \
+        [list(range(expected)), *([k] for k in range(expected))]
+    assert Released(Path(), 37, 0, -1, "v", "p", "happy", "test", "probe", clip_frames=frames).clips == expected
 
 
 def test_what_lies_between_is_shown_from_released_values_only(default):

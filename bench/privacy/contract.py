@@ -19,6 +19,7 @@ from bench.privacy.claims import NORMS, BranchClaim, FullClaim
 from bench.types import CLIP_FRAMES, Method
 
 NOISES = ("gaussian", "discrete_laplace", "randomized_response")
+CLIP_LENGTHS = (8, CLIP_FRAMES, 32)  # frames of a method's own clips
 READERS = ("pixels",)  # trusted words that `encode` may be instead of a function
 
 
@@ -114,7 +115,7 @@ class PrivateMethod(Method):
     """Lane "enforced": the harness draws the noise, so that the claim holds whatever the method does.
 
     terms: unit, frames, delta and the like, a FullClaim; the harness fills in `branches`.  atom: the smallest thing
-    that adjacency may change: "clip" (16 frames), "chunk" or "pixels".
+    that adjacency may change: "clip" (terms.frames of them, 16 by default), "chunk" or "pixels".
     """
 
     lane: ClassVar[str] = "enforced"
@@ -157,14 +158,14 @@ def full_claim(method: PrivateMethod) -> FullClaim:
     if terms.unit in ("pixels", "event", "label"):
         _check_terms(method, terms)
         return terms
-    if terms.frames != CLIP_FRAMES or terms.clips != 1:
+    if terms.frames not in CLIP_LENGTHS or terms.clips != 1:
         raise PluginError(f"The terms speak of {terms.clips} clip(s) of {terms.frames} frames.",
-                          f"The harness releases clips of {CLIP_FRAMES} frames, padding counted.",
+                          f"The harness releases clips of {', '.join(map(str, CLIP_LENGTHS))} frames, padding counted.",
                           f"Use frames={CLIP_FRAMES}, clips=1.")
     names = [b.name for b in method.branches]
     if len(set(names)) != len(names):
         raise PluginError("Two branches have the same name.", "", "Rename one.")
-    return replace(terms, branches=tuple(b.as_claim(CLIP_FRAMES) for b in method.branches))
+    return replace(terms, branches=tuple(b.as_claim(terms.frames) for b in method.branches))
 
 
 def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:

@@ -31,6 +31,7 @@ from bench.run import wire
 from bench.run.preload_method import modules_behind
 from bench.run.sandbox import Isolation, available, default_readable, launcher
 from bench.run.workers import START_S, MethodWorker, worker_environment
+from bench.types import CLIP_FRAMES
 
 ENCODE_S = 120.0
 ANSWER_BYTES = 2**30  # of one atom; more is read and dropped
@@ -50,6 +51,12 @@ def priced(facts: Mapping[str, Any]) -> tuple[FullClaim, Price]:
     if claim is None:
         raise PluginError("An enforced method without a claim.", "", "Set `terms` and `branches`.")
     return claim, price(claim)
+
+
+def clip_length(facts: Mapping[str, Any] | None) -> int:
+    """Frames of the clips that a method releases: T of its claim; 16 without one."""
+    claim = full_claim(facts or {})
+    return claim.frames if claim is not None and claim.unit == "clip" else CLIP_FRAMES
 
 
 def short_claim(facts: Mapping[str, Any]) -> dict[str, Any]:

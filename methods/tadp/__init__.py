@@ -48,6 +48,8 @@ class TADP(PrivateMethod):
         "a6": {"adaptive": False},
         "a7": {"transformer": False},
         "a8": {"memory": False},
+        "t8": {"frames": 8},
+        "t32": {"frames": 32},
         "eps2": {"epsilon": 2.0},
         "eps4": {"epsilon": 4.0},
         "eps16": {"epsilon": 16.0},
