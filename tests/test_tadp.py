@@ -98,7 +98,7 @@ def test_an_unknown_variant_lists_them():
 # ---- fit -----------------------------------------------------------------------------------------------------------
 
 @dataclass
-class Item:
+class Dev:
     """A development video as `fit` gets it."""
 
     frames: np.ndarray
@@ -110,9 +110,9 @@ class Item:
         return Video(self.frames)
 
 
-def people(count: int, lengths=(32, 40), first: int = 0) -> SimpleNamespace | list:
+def people(count: int, lengths=(32, 40), first: int = 0) -> list[Dev]:
     rng = seeds.derive(5, "tadp", str(count), str(first))
-    return [Item(rng.integers(0, 256, (length, 64, 64, 3), dtype=np.uint8), k % 6, first + k)
+    return [Dev(rng.integers(0, 256, (length, 64, 64, 3), dtype=np.uint8), k % 6, first + k)
             for k in range(count) for length in lengths]
 
 
