@@ -117,12 +117,12 @@ def people(count: int, lengths=(32, 40), first: int = 0) -> list[Dev]:
 
 
 def networks() -> dict:
-    """Untrained shared networks with codebooks of unit rows."""
+    """Untrained shared networks with codebooks."""
     torch.manual_seed(11)
     rng = seeds.derive(6, "books")
     made = {}
     for name, classes in (("identity_code_method", 24), ("expression_code_method", 6)):
-        rows = rng.normal(size=(12, DIM)).astype(np.float32)
+        rows = 0.05 * rng.normal(size=(12, DIM)).astype(np.float32)  # as short as features of untrained networks
         made[name] = {**FrameCoder(classes).state_dict(), "codebook": torch.from_numpy(rows)}
     state = FrameAutoencoder().state_dict()
     one = torch.ones(4, 1, 1)
@@ -141,8 +141,12 @@ def fitted(variant: str | None = None, *, data=None, assets=None, windows: int =
 
 
 def loaded(method: TADP, variant: str | None = None) -> TADP:
-    again = registry.build("methods", Spec("tadp", variant))
-    again.load({k: np.array(v) for k, v in method.state().items()})
+    """The method from its state. A few steps of training say little, so scales and pictures are made to speak up."""
+    again, state = registry.build("methods", Spec("tadp", variant)), {k: np.array(v) for k, v in method.state().items()}
+    state["trained.context.project.weight"] *= 300
+    for name in (k for k in state if k.startswith("trained.scale.heads") and k.endswith("2.weight")):
+        state[name] += np.linspace(-0.5, 0.5, state[name].size, dtype=np.float32)
+    again.load(state)
     return again
 
 

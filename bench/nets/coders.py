@@ -16,7 +16,7 @@ DIM = 8  # numbers of a feature
 SHARPNESS = 6.0  # of the cosine classifier
 SIDE_PX, LATENT = 64, (4, 8, 8)  # what the networks read; channels, rows, columns of a frame's latent
 WIDTHS = (16, 32, 64, 96)
-DECODER = (48, 32, 24, 12)
+DECODER = (48, 32, 24)
 
 
 class FrameCoder(nn.Module):
@@ -104,12 +104,12 @@ class FrameDecoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        a, b, c, d = DECODER
+        a, b, c = DECODER
         up = nn.Upsample(scale_factor=2.0)
         self.net = nn.Sequential(
             nn.Conv2d(LATENT[0], a, 3, 1, 1), nn.SiLU(), nn.Conv2d(a, a, 3, 1, 1), nn.SiLU(), up,
-            nn.Conv2d(a, b, 3, 1, 1), nn.SiLU(), up, nn.Conv2d(b, c, 3, 1, 1), nn.SiLU(), up,
-            nn.Conv2d(c, d, 3, 1, 1), nn.SiLU(), nn.Conv2d(d, 3, 3, 1, 1))
+            nn.Conv2d(a, b, 3, 1, 1), nn.SiLU(), up, nn.Conv2d(b, c, 3, 1, 1), nn.SiLU(),
+            nn.Conv2d(c, 12, 3, 1, 1), nn.PixelShuffle(2))  # four pixels of three colours at once
 
     def forward(self, latent: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(self.net(latent))
