@@ -278,7 +278,8 @@ def test_clips_of_another_length_cost_the_same_and_train(frames):
     claim = full_claim(TADP(frames=frames))
     assert price(claim).epsilon == pytest.approx(8, rel=1e-6)
     assert claim.horizon == f"1 clip of {frames} frames" != full_claim(TADP()).horizon, "T is in the key of a cell"
-    method = fitted(frames=frames, windows=2)
+    data = SimpleNamespace(train=people(3), calibration=people(20, (20,), 50))
+    method = fitted(frames=frames, windows=2, data=data)
     rows = {b: np.zeros((frames, DIM)) for b in BRANCHES}
     assert method.render([rows, rows], PUBLIC, "assembled").shape == (2 * frames, 64, 64, 3)
 
