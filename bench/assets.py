@@ -10,6 +10,8 @@ have different seeds and, for identity, different architectures: what evaluates 
                 or a small convolutional reader of clips (clip_expression_method), for the avatars
     avatar      no network: what one public person looks like while acting each expression (bench/avatar.py)
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
+
+Frame coders and the autoencoder, which only methods use, are trained in `bench.method_assets`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from bench import seeds
 from bench.asset_list import ASSETS, Asset
 from bench.avatar import acted
 from bench.data.clips import Clips, Row
+from bench.method_assets import train_autoencoder, train_coder
 from bench.nets import clip_expression
 from bench.nets.architectures import architecture
 from bench.nets.clip_attackers import clip_recipe
@@ -50,6 +53,8 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     rows = clips.rows("public")
     if asset.task == "avatar":
         return acted(clips)
+    if asset.architecture in ("coder", "autoencoder"):
+        return _train_for_methods(name, clips, rows, seed, int(budget.get("epochs", asset.epochs)), report)
     model, recipe = _build(asset, clips, rows, int(budget.get("epochs", asset.epochs)), seed, name)
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
@@ -61,6 +66,16 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     if marks is not None:
         state = cut_head(state, len(set(targets)))
     return {k: v.numpy() for k, v in state.items()}
+
+
+def _train_for_methods(name: str, clips: Clips, rows: list[Row], seed: int, epochs: int,
+                       report: Callable[[str], None]) -> dict[str, np.ndarray]:
+    asset, videos = ASSETS[name], [clips.video(row).frames for row in rows]
+    if asset.architecture == "autoencoder":
+        return train_autoencoder(name, videos, epochs, asset.per_video, seed, report)
+    marks = _landmarks(clips, rows) if asset.task == "expression" else None
+    return train_coder(name, videos, _targets(asset.task, clips, rows), None if marks is None else marks.px, epochs,
+                       asset.per_video, seed, report)
 
 
 def _build(asset: Asset, clips: Clips, rows: list[Row], epochs: int, seed: int, name: str) -> tuple[nn.Module, Recipe]:

@@ -17,8 +17,8 @@ LAYERS = (
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
-    ("bench.asset_list",), ("bench.avatar",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",),
-    ("bench.exchange",),
+    ("bench.asset_list",), ("bench.avatar",), ("bench.method_assets",), ("bench.assets",),
+    ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views", "bench.diagnostic_tables"),
     ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.beside",),
     ("bench.tables", "bench.board", "bench.submit"),
@@ -32,7 +32,7 @@ PLUGIN_KINDS = ("methods", "attacks", "metrics", "bench.data")
 OWNERS = {
     "av": ("bench/video.py", "bench/video_out.py"), "facenet_pytorch": ("bench/detect.py",),
     "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
-    "transformers": ("bench/nets/*.py",),
+    "transformers": ("bench/nets/*.py",), "diffusers": ("bench/nets/published_faces.py",),
     "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
     "typer": ("bench/cli.py",),
 }
@@ -79,6 +79,12 @@ def kind(module: str) -> str:
     return next((k for k in PLUGIN_KINDS if module == k or module.startswith(k + ".")), "")
 
 
+def plugin(module: str) -> str:
+    """The plug-in that a module belongs to: `methods.tadp` for every file of that folder, "" for none."""
+    place = kind(module)
+    return ".".join([place, *module.removeprefix(place + ".").split(".")[:1]]) if place else ""
+
+
 def faults_of(importer: str, imported: str) -> str:
     """Why this import may not be, or ""."""
     low, high = layer(FREE.get(imported, imported)), layer(importer)
@@ -86,7 +92,7 @@ def faults_of(importer: str, imported: str) -> str:
         return f"{importer} imports {imported}, which stands above it"
     if kind(importer) and kind(imported) and kind(importer) != kind(imported):
         return f"{importer} imports the plug-in {imported} of another kind"
-    if kind(importer) in ("methods", "attacks", "metrics") and kind(imported):
+    if kind(importer) in ("methods", "attacks", "metrics") and kind(imported) and plugin(importer) != plugin(imported):
         return f"the plug-in {importer} imports the plug-in {imported}"
     if importer in ORDER_INSIDE and imported in ORDER_INSIDE and \
             ORDER_INSIDE.index(imported) > ORDER_INSIDE.index(importer):
@@ -105,7 +111,7 @@ def test_imports_point_one_way():
     ("methods.blur", "attacks.plr"), ("methods.blur", "methods.pixelate"), ("metrics.fer", "bench.data.clips"),
     ("bench.assets", "bench.run.plan"), ("bench.run.plan", "bench.store"), ("bench.store", "bench.tables"),
     ("bench.display", "bench.ranking"), ("bench.views", "bench.board"), ("bench.commands", "bench.cli"),
-    ("bench.video_out", "bench.video")])
+    ("bench.video_out", "bench.video"), ("methods.blur", "methods.tadp.scale")])
 def test_the_layer_rule_sees_a_wrong_import(importer, imported):
     assert faults_of(importer, imported) and not faults_of(imported, importer) or kind(importer)
 
@@ -114,7 +120,8 @@ def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
                "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
-             for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
+             for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")
+             and plugin(name) != plugin(module_of(p))]
     assert not wrong
 
 

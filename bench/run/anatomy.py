@@ -23,7 +23,6 @@ from bench.run.stage_transcript import Values
 from bench.run.stages import Job
 from bench.run.trials import ALL_PEOPLE, Trial
 from bench.run.views import load_tensors
-from bench.types import CLIP_FRAMES
 
 
 def anatomy_of(facts: Mapping[str, Any], canvas_px: int) -> Anatomy:
@@ -103,7 +102,7 @@ class Vault:
         """(clip number, every branch of it, padding cut off) of one released file."""
         for offset in range(item.streams):
             clip = max(item.clip, 0) + offset
-            frames = slice(min(CLIP_FRAMES, item.frames - offset * CLIP_FRAMES))
+            frames = slice(min(item.clip_frames, item.frames - offset * item.clip_frames))
             yield clip, self._opened(self.place[item.video, clip], item.first_stream + offset, frames)
 
     def _opened(self, atom: int, stream: int, frames: slice) -> dict[str, Opened]:

@@ -53,6 +53,12 @@ def priced(facts: Mapping[str, Any]) -> tuple[FullClaim, Price]:
     return claim, price(claim)
 
 
+def clip_length(facts: Mapping[str, Any] | None) -> int:
+    """Frames of the clips that a method releases: T of its claim; 16 without one."""
+    claim = full_claim(facts or {})
+    return claim.frames if claim is not None and claim.unit == "clip" else CLIP_FRAMES
+
+
 def short_claim(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The claim stored with every row of the board, infinity as text."""
     short = asdict(claimed(*priced(facts)))

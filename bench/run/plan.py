@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
     check(suite, attacks, metrics)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
     builder = Builder(suite, request.root)
-    scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
+    scores = [stage for method in methods
+              for stage in builder.row(method, facts[str(method)], *_carried(suite, method, attacks, metrics))]
     if suite.again and (again := Spec.parse(suite.again)) in methods:
         scores += Builder(suite, request.root, again=True).row(again, facts[str(again)], attacks, metrics)
     stages: dict[str, Stage] = {}
@@ -72,6 +74,15 @@ def _selected(request: Request, suite: Suite) -> tuple[list[Spec], list[Spec]]:
     attacks = request.attacks if narrowed else suite.attacks
     metrics = request.metrics if narrowed else suite.metrics
     return [Spec.parse(a) for a in attacks], [Spec.parse(m) for m in metrics]
+
+
+def _carried(suite: Suite, method: Spec, attacks: list[Spec], metrics: list[Spec]) -> tuple[list[Spec], list[Spec]]:
+    """The attacks and metrics of one row: all of them, or those that the suite's `only` leaves it."""
+    lists = [names for pattern, names in suite.only.items() if fnmatchcase(str(method), pattern)]
+    if not lists:
+        return attacks, metrics
+    kept = {name for names in lists for name in names}
+    return [a for a in attacks if str(a) in kept], [m for m in metrics if str(m) in kept]
 
 
 def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Suite(BaseModel):
     draws: releases with independent noise, for all parts or for each.  redraws: the same for the attack `redraw`.
     via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
     clip of one video of each person, label and role only.  again: a method that is run a second time with other
-    seeds, for its noise and for every attacker: how far two equal rows lie apart.
+    seeds, for its noise and for every attacker: how far two equal rows lie apart.  only: rows that carry some of the
+    attacks and metrics, by a pattern of their names ("tadp@*"); every other row carries all of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,6 +52,7 @@ class Suite(BaseModel):
     redraws: Count = 8
     via: list[str] = []
     again: str | None = None
+    only: dict[str, list[str]] = {}
     recovered: Literal["one"] | None = None
     budget: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from bench import registry
@@ -45,6 +46,7 @@ def check(suite: Suite, attacks: Sequence[Spec], metrics: Sequence[Spec]) -> Non
         check_plugin(kind, spec)
         _check_budget(suite, kind, spec)
     _check_via(suite)
+    _check_only(suite)
     _check_budget_names(suite)
     if suite.again and suite.again not in suite.methods:
         raise ConfigError(f"The suite {suite.name} runs {suite.again!r} again, which is none of its methods.",
@@ -168,3 +170,15 @@ def _check_budget_names(suite: Suite) -> None:
             raise ConfigError(f"The suite {suite.name} has a budget for {name!r} but runs {' and '.join(others)}.",
                               "A budget is for exactly one spelling.", f'Write [budget."{others[0]}"].')
 
+
+def _check_only(suite: Suite) -> None:
+    """Rows that carry a part of the columns: known rows, known columns."""
+    for pattern, names in suite.only.items():
+        if not any(fnmatchcase(method, pattern) for method in suite.methods):
+            raise ConfigError(f"The suite {suite.name} restricts {pattern!r} in `only`, which is none of its rows.",
+                              nearest(pattern, suite.methods), "Mend the suite file.")
+        known = [*suite.attacks, *suite.metrics]
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"The suite {suite.name} leaves {name!r} to {pattern!r} in `only`, which is none of "
+                                  "its attacks and metrics.", nearest(name, known), "Mend the suite file.")
