@@ -44,6 +44,9 @@ class Scales(Diagnostic):
         _pooled("ratio_median", "Noise over signal, median", 12),
         _pooled("ratio_p5", "Noise over signal, 5th percentile", 12),
         _pooled("ratio_p95", "Noise over signal, 95th percentile", 12),
+        _pooled("floor", "Smallest noise scale that the claim allows", 1),
+        _pooled("clipped_share", "Rows that were longer than the clip norm", 1),
+        _pooled("loss_share", "Share of the Gaussian privacy loss", 1),
     )
 
     def columns_of(self, method):
@@ -55,18 +58,23 @@ class Scales(Diagnostic):
         for name, branch in branches.items():
             if branch.noise.law in LAWS:
                 found |= {f"scale:{name}": branch.noise.scale, f"signal:{name}": np.linalg.norm(branch.clipped, axis=1),
-                          f"noise:{name}": np.linalg.norm(branch.residual, axis=1)}
+                          f"noise:{name}": np.linalg.norm(branch.residual, axis=1),
+                          f"floor:{name}": np.full(len(branch.clipped), branch.floor),
+                          f"over:{name}": _clipped(branch.norm, branch.clip_norm),
+                          f"loss:{name}": np.full(len(branch.clipped), (branch.clip_norm / branch.floor) ** 2
+                                                  if branch.noise.law == "gaussian" else np.nan)}
         return found
 
     def pooled(self, values, people):
-        found = {}
+        found, every = {}, np.nansum([v.mean() for key, v in values.items() if key.startswith("loss:")])
         for key in [k for k in values if k.startswith("scale:")]:
             name = key.removeprefix("scale:")
             scale, signal, noise = (values[f"{what}:{name}"] for what in ("scale", "signal", "noise"))
             ratio = noise[signal > 0] / signal[signal > 0]
             low, middle, high = np.percentile(ratio, (5, 50, 95)) if len(ratio) else (np.nan,) * 3
             numbers = (scale.mean(), scale.std(), scale.min(), scale.max(), signal.mean(), signal.std(), noise.mean(),
-                       noise.std(), middle, low, high)
+                       noise.std(), middle, low, high, values[f"floor:{name}"].mean(),
+                       _mean([values[f"over:{name}"]]), values[f"loss:{name}"].mean() / every if every else np.nan)
             found |= {column_key(column.id, {"branch": name}): number
                       for column, number in zip(self.per_branch, numbers, strict=True)}
         return found

@@ -165,6 +165,9 @@ PAPER_TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
     "tadp-13": PaperTable("Soft assignments to the codebooks", tuple(
         of(metric, "quantization") for metric in ("entry_norm", "entry_norm_std", "entropy", "max_probability",
                                                   "top1_agreement")), _variants(None)),
+    "tadp-1": PaperTable("Clipping, shares of the loss, floors and realised scales", tuple(
+        of(metric, "scales") for metric in ("clipped_share", "loss_share", "floor", "scale_min", "scale_max")),
+        _variants(None, "eps2", "eps4", "eps16")),
     "tadp-2": composed_budgets,
     "tadp-15": PaperTable("Ablation", (*FER, *LEAKAGE, of("tlpips_adj")), _EVERY),
     "tadp-16": PaperTable("Length of a clip at one budget", (*FER, *LEAKAGE, of("tlpips_adj")),

@@ -77,7 +77,7 @@ def test_branch_by_branch_numbers_are_those_of_numpy_over_all_frames():
     for person, part in zip((1, 2, 2), parts):
         pool.add(person, plugin.values({"a": part, "label": branch("randomized_response")}))
     columns = keys_of(plugin, Anatomy({"a": "gaussian", "label": "randomized_response"}, "a"), pooled=True)
-    assert len(columns) == 11 and all(c.params == {"branch": "a"} and c.role == "diagnostic" for c in columns.values())
+    assert len(columns) == 14 and all(c.params == {"branch": "a"} and c.role == "diagnostic" for c in columns.values())
     rows = {(r.column, r.person): r.value for r in pool.trials(plugin, columns, 1)}
     scale, noise, signal = (np.concatenate(x) for x in (
         [p.noise.scale for p in parts], [np.linalg.norm(p.residual, axis=1) for p in parts],
@@ -86,9 +86,26 @@ def test_branch_by_branch_numbers_are_those_of_numpy_over_all_frames():
                          ("scale_max", scale.max()), ("noise_norm", noise.mean()), ("noise_norm_std", noise.std()),
                          ("signal_norm", signal.mean()), ("signal_norm_std", signal.std()),
                          ("ratio_median", np.median(noise / signal)), ("ratio_p5", np.quantile(noise / signal, 0.05)),
-                         ("ratio_p95", np.quantile(noise / signal, 0.95))):
+                         ("ratio_p95", np.quantile(noise / signal, 0.95)), ("floor", 2.0), ("clipped_share", 0.0),
+                         ("loss_share", 1.0)):
         assert rows[f"{name}[branch=a]", 0] == pytest.approx(wanted)  # everybody
     assert rows["scale_max[branch=a]", 2] == parts[0].noise.scale.max()  # without person 2
+
+
+def test_shares_of_the_loss_are_those_of_squared_clip_over_floor():
+    plugin, pool = registry.build("attacks", "scales"), Pool()
+    parts = {"id": (2.0, 3.0, 0.5), "expr": (1.0, 1.0, 2.0), "label": None}  # clip norm, floor, norm of every row
+    given = {n: branch("randomized_response") if v is None else
+             Opened(np.ones((4, 2)), np.ones((4, 2)), Noise("gaussian", np.full(4, v[1])), v[1], np.full(4, v[2]), v[0])
+             for n, v in parts.items()}
+    given["label"] = branch("randomized_response")
+    pool.add(1, plugin.values(given))
+    pool.add(2, plugin.values(given))
+    wanted = keys_of(plugin, Anatomy({"id": "gaussian", "expr": "gaussian"}, "expr"), pooled=True)
+    rows = {r.column: r.value for r in pool.trials(plugin, wanted, 1) if r.person == 0}
+    assert rows["loss_share[branch=id]"] == pytest.approx((4 / 9) / (4 / 9 + 1))
+    assert rows["loss_share[branch=expr]"] == pytest.approx(1 / (4 / 9 + 1))
+    assert (rows["clipped_share[branch=id]"], rows["clipped_share[branch=expr]"]) == (0, 1)
 
 
 # ---- stability -----------------------------------------------------------------------------------------------------

@@ -233,9 +233,9 @@ def test_memory_starts_anew_for_an_isolated_clip(default):
 
 
 def test_variants_differ_in_state_and_three_in_parameters(default):
-    size = {v: sum(a.size for k, a in fitted(v, windows=2).state().items() if k.startswith(("trained.", "book.")))
+    size = {v: sum(a.size for k, a in fitted(v, windows=2).state().items() if k.startswith(("trained.", "codebook:")))
             for v in ("a2", "a3", "a5", "a6", "a7", "a8")}
-    full = sum(a.size for k, a in default.state().items() if k.startswith(("trained.", "book.")))
+    full = sum(a.size for k, a in default.state().items() if k.startswith(("trained.", "codebook:")))
     assert size["a2"] == size["a5"] == full
     assert size["a3"] == full - 2 * 12 * DIM and size["a7"] < full and size["a8"] < full and size["a6"] < full
     assert not any("scale" in k for k in fitted("a6", windows=2).state())
@@ -306,6 +306,8 @@ def test_what_lies_between_is_shown_from_released_values_only(default):
     method = loaded(default)
     _, transcript = released(method, [clip_of(1), clip_of(2)])
     found = method.inspect(per_clip(transcript), PUBLIC)
+    assert set(found) == set(method.inspects) and method.probed == "expr"
+    assert {f"codebook:{b}" for b in BRANCHES} <= set(method.state())
     assert [a.shape for a in found["quantized"]] == [(16, DIM)] * 2
     assert [a.shape for a in found["context"]] == [(16, method.size.width)] * 2
     for branch in BRANCHES:
@@ -343,7 +345,7 @@ def test_a_frame_that_encodes_to_nan_becomes_a_fixed_vector(default):
 
 
 def test_another_codebook_or_other_weights_are_refused(default):
-    for name in ("book.expr", "decoder.net.0.weight", "encoder.id.project.weight"):
+    for name in ("codebook:expr", "decoder.net.0.weight", "encoder.id.project.weight"):
         state = {k: np.array(v) for k, v in default.state().items()}
         state[name] = state[name] * 1.001
         with pytest.raises(DataError, match="SHA-256"):

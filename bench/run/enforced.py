@@ -236,15 +236,16 @@ class PublicWorker(MethodWorker):
 
     def inspect(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
                 names: Sequence[str]) -> dict[str, list[np.ndarray]]:
-        """{name: one float64 (16, d) a clip}, what `inspect` says of released values. Raises PluginError."""
+        """{name: one float64 (steps, d) a clip}, what `inspect` says of released values. Raises PluginError."""
         arrays = {f"{i}:{name}": rows for i, clip in enumerate(transcripts) for name, rows in clip.items()}
         _, found = self.call({"op": "inspect", "clips": len(transcripts), "public": dict(public)}, arrays)
         if set(found) != {f"{i}:{name}" for i in range(len(transcripts)) for name in names}:
             raise PluginError(f"inspect of {self.spec} gave {sorted(found)[:6]}, wanted {sorted(names)} of each of "
                               f"{len(transcripts)} clips.", "", "Give what `inspects` names.")
+        steps = len(next(iter(transcripts[0].values())))
         for key, rows in found.items():
-            if rows.ndim != 2 or len(rows) != CLIP_FRAMES or not np.isfinite(rows).all():
+            if rows.ndim != 2 or len(rows) != steps or not np.isfinite(rows).all():
                 raise PluginError(f"inspect of {self.spec} gave {key.partition(':')[2]!r} of shape {rows.shape}, "
-                                  f"finite: {bool(np.isfinite(rows).all())}; wanted finite ({CLIP_FRAMES}, d).",
+                                  f"finite: {bool(np.isfinite(rows).all())}; wanted finite ({steps}, d).",
                                   "A diagnostic reads one row a frame.", "Mend `inspect`.")
         return {name: [found[f"{i}:{name}"].astype(np.float64) for i in range(len(transcripts))] for name in names}

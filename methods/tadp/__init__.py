@@ -39,6 +39,7 @@ class TADP(PrivateMethod):
     needs = frozenset({"expression", "identity"})
     assets = ("identity_code_method", "expression_code_method", "autoencoder_method")
     memory_between_clips = True
+    probed = "expr"
     variants = {
         "a1": {"noised": "id"},
         "a2": {"share_id": 0.5},
@@ -75,6 +76,8 @@ class TADP(PrivateMethod):
         self.terms = FullClaim(unit="clip", delta=DELTA, frames=frames)
         self.floors = {name: self.floors[name] for name in noisy}
         self.temperature, self.quantized_rows = temperature, quantized_rows
+        self.inspects = ("quantized", "context",
+                         *((f"assignment:{b}" for b in BRANCHES) if quantized_rows else ()))
         self.adaptive, self.transformer, self.memory = adaptive and bool(noisy), transformer, memory
         self._state: dict[str, np.ndarray] = {}
         self._encoders: frozen.Encoders | None = None
@@ -95,7 +98,7 @@ class TADP(PrivateMethod):
         arrays |= {f"clip.{b}": np.float64([self.clip[b]]) for b in BRANCHES}
         arrays |= {f"median.{b}": np.float64([norms[b]]) for b in BRANCHES}
         if not self.quantized_rows:
-            arrays = {k: v for k, v in arrays.items() if not k.startswith("book.")}
+            arrays = {k: v for k, v in arrays.items() if not k.startswith("codebook:")}
         torch.manual_seed(ctx.torch_seed("weights"))
         self._build(arrays)
         recogniser = frozen.Recogniser(frozen.part(arrays, "encoder.expr."))
@@ -119,8 +122,9 @@ class TADP(PrivateMethod):
         self.quantizers: dict[str, nn.Module] = {}
         for b in BRANCHES:
             rescale = self.clip[b] / float(arrays[f"median.{b}"][0])  # the harness's rows are in units of C_b
-            self.quantizers[b] = SoftQuantizer(torch.from_numpy(np.array(arrays[f"book.{b}"])) / self.clip[b], rescale,
-                                               self.temperature) if self.quantized_rows else Rescale(rescale)
+            self.quantizers[b] = SoftQuantizer(
+                torch.from_numpy(np.array(arrays[f"codebook:{b}"])) / self.clip[b], rescale,
+                self.temperature) if self.quantized_rows else Rescale(rescale)
         self.contextualizer = Contextualizer(self.size, transformer=self.transformer, memory=self.memory)
         self.scale = ScalePredictor(self.size.dim, self.floors) if self.adaptive else None
         self.decoder = frozen.Decoder(arrays)
@@ -187,14 +191,13 @@ class TADP(PrivateMethod):
 
     @torch.no_grad()
     def inspect(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any]) -> dict[str, list]:
-        """What becomes of released values inside, one array a clip: quantized expression rows (16, dim), those of
-        the identity branch, context (16, width), weights of codebook entries (16, entries). Reads released values only.
+        """What becomes of released values inside, one array a clip: quantized expression rows (16, dim), context
+        (16, width), weights of codebook entries (16, entries). Reads released values only.
         """
         self._ready()
         rows = _stacked(transcripts)
         quantized = self.quantized(rows)
-        found = {"quantized": quantized["expr"][0], "quantized:id": quantized["id"][0],
-                 "context": self.contextualizer.context(quantized)[0]}
+        found = {"quantized": quantized["expr"][0], "context": self.contextualizer.context(quantized)[0]}
         for b in BRANCHES:
             if isinstance(self.quantizers[b], SoftQuantizer):
                 found[f"assignment:{b}"] = self.quantizers[b].assignment(rows[b].float())[0]  # type: ignore[operator]

@@ -28,7 +28,7 @@ def from_assets(assets: Mapping[str, Arrays]) -> dict[str, np.ndarray]:
     """The arrays of the frozen parts among the shared networks of the tiny profile."""
     found: dict[str, np.ndarray] = {}
     for branch, name in CODERS.items():
-        found[f"book.{branch}"] = np.asarray(assets[name]["codebook"])
+        found[f"codebook:{branch}"] = np.asarray(assets[name]["codebook"])
         found |= {f"encoder.{branch}.{k}": np.asarray(v) for k, v in assets[name].items()
                   if k != "codebook" and not k.startswith("from_")}
     decoder = assets[AUTOENCODER]
@@ -46,7 +46,7 @@ def from_published() -> dict[str, np.ndarray]:
                             ("decoder.", faces.load_decoder(*faces.where("sdxl_vae")))):
         found |= {prefix + k: v for k, v in faces.arrays_of(network).items()}
     dim = size_of("paper").dim
-    found |= {f"book.{b}": faces.load_codebook(*faces.where(f"tadp_codebook_{b}"), dim) for b in BRANCHES}
+    found |= {f"codebook:{b}": faces.load_codebook(*faces.where(f"tadp_codebook_{b}"), dim) for b in BRANCHES}
     shape = (faces.SDXL["latent_channels"], 1, 1)
     return found | {"latent_mean": np.zeros(shape, np.float32),
                     "latent_deviation": np.full(shape, 1 / faces.SDXL["scaling_factor"], np.float32)}
@@ -60,7 +60,7 @@ def part(arrays: Arrays, prefix: str) -> dict[str, torch.Tensor]:
 def digest(arrays: Arrays) -> np.ndarray:
     """SHA-256 of the frozen parts, uint8 (32,)."""
     total = hashlib.sha256()
-    for name in sorted(k for k in arrays if k.startswith(("book.", "encoder.", "decoder.", "latent_"))):
+    for name in sorted(k for k in arrays if k.startswith(("codebook:", "encoder.", "decoder.", "latent_"))):
         total.update(f"{name} {arrays[name].shape} {arrays[name].dtype}".encode())
         total.update(np.ascontiguousarray(arrays[name]).tobytes())
     return np.frombuffer(total.digest(), np.uint8)
