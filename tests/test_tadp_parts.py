@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from torch import nn
 
 from bench.errors import ConfigError, DataError, WeightsMissing
 from bench.nets import published_faces as faces
+from bench.nets.coders import FrameDecoder
 from methods.tadp import losses
 from methods.tadp.quantize import SoftQuantizer
 from methods.tadp.scale import ScalePredictor
 from methods.tadp.sizes import BRANCHES, SIZES, size_of
 from methods.tadp.temporal import AttentionPool, Contextualizer, VideoMemory, positions
-from methods.tadp.training import WINDOW, rendered, windows
+from methods.tadp.training import WINDOW, Source, Trainer, rendered, windows
 
 FLOORS = {"id": 2.0, "expr": 0.5}
 SMALL = SIZES["tiny"]
@@ -265,3 +267,20 @@ def test_codebooks_and_missing_files(tmp_path):
             faces.load_codebook(*saved(tmp_path / "c.safetensors", {"entries": wrong}), 3)
     with pytest.raises(WeightsMissing, match="sdxl_vae"):
         faces.where("sdxl_vae")
+
+
+def test_training_starts_from_the_mean_face():
+    torch.manual_seed(3)
+    method = SimpleNamespace(size=size_of("tiny"), contextualizer=Contextualizer(size_of("tiny")),
+                             decoder=FrameDecoder().requires_grad_(False))
+    for weights in method.decoder.parameters():
+        weights.mul_(2)  # an untrained one paints grey whatever it is given
+    face = method.decoder(0.7 * torch.randn(1, *method.size.latent))  # a picture that the decoder can paint
+    frames = (face[0].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)[None].repeat(16, 0)
+    sources = [Source(frames, 0, 16, {"id": np.zeros((1, 16, 8)), "expr": np.zeros((1, 16, 8))})]
+    distances = []
+    for _ in range(2):
+        made = method.decoder(method.contextualizer.project.bias.detach().unflatten(0, method.size.latent)[None])
+        distances.append(float((made - face).abs().mean()))
+        Trainer(method, sources, None, None, {}).start()
+    assert distances[1] < 0.5 * distances[0]

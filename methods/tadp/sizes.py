@@ -31,7 +31,7 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(dim=8, width=64, layers=2, heads=4, latent=(4, 8, 8), epochs=5, batch=8, rendered=3, windows=320),
+    "tiny": Size(dim=8, width=64, layers=2, heads=4, latent=(4, 8, 8), epochs=10, batch=8, rendered=3, windows=320),
     "paper": Size(dim=1024, width=512, layers=4, heads=8, latent=(4, 32, 32), epochs=100, batch=16, rendered=0),
 }
 

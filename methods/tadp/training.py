@@ -17,6 +17,7 @@ from methods.tadp.frozen import Encoders, Recogniser
 from methods.tadp.sizes import BRANCHES, Size
 
 RATE = 1e-3
+START_STEPS, START_RATE = 150, 0.05  # of the search for the latent of the mean face
 WINDOW = 3  # consecutive clips of one source video in a batch
 PERCENTILE = 95
 LEAST_PEOPLE, LEAST_CLIPS = 2, 20  # below 1 / (1 - .95) = 20 samples the percentile is the largest of them
@@ -131,6 +132,7 @@ class Trainer:
     public: dict[str, Any]
 
     def run(self, rng: np.random.Generator, report: Callable[[str], None]) -> None:
+        self.start()
         size: Size = self.method.size
         counts = [s.clips for s in self.sources]
         epochs = [windows(counts, size, rng) for _ in range(size.epochs)]
@@ -150,6 +152,21 @@ class Trainer:
                 schedule.step()
                 seen.append(float(loss.detach()))
             report(f"epoch {number + 1}/{size.epochs}: loss {np.mean(seen):.3f}")
+
+    def start(self) -> None:
+        """The projection begins at the latent whose picture is nearest to the mean training frame: what is left to
+        learn is how a frame differs from it. A small random start would begin far from any face.
+        """
+        mean = np.mean([s.frames[:s.unpadded].mean(axis=0) for s in self.sources], axis=0) / 255  # (H, W, 3)
+        wanted = torch.from_numpy(mean).float().permute(2, 0, 1)[None]
+        latent = torch.zeros(1, *self.method.size.latent, requires_grad=True)
+        optimizer = torch.optim.Adam([latent], lr=START_RATE)
+        for _ in range(START_STEPS):
+            optimizer.zero_grad()
+            (self.method.decoder(latent) - wanted).abs().mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            self.method.contextualizer.project.bias.copy_(latent.flatten())
 
     def objective(self, batch: Sequence[Window], rng: np.random.Generator) -> losses.Objective:
         """All losses of one batch; memory starts anew at each window."""
