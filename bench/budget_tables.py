@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.blocks import Block, footer
+from bench.blocks import Block, by_board, footer
 from bench.display import Cell, epsilon_text, method_name, missing
 from bench.errors import DataError
 from bench.privacy.conversions import epsilon_cks, epsilon_exact, epsilon_mironov, mu_exact
-from bench.ranking import board_key
 
 METHOD, SUITE = "tadp", "tadp"
 COUNTS = ("least", "near mean", "most")
@@ -23,7 +22,7 @@ CONVERSIONS = {"exact": lambda mu, delta: epsilon_exact(mu, delta),
 def composed_budgets(cells: Sequence[Cell]) -> list[Block]:
     """What a whole video costs: clips per test video, and epsilon of all of them by three conversions"""
     made = []
-    for (_, dataset, profile), group in _boards(cells).items():
+    for (_, dataset, profile), group in by_board(cells).items():
         rows = [(f"{method_name(cell)} (epsilon {epsilon_text(cell['epsilon'])} a clip)", tuple(_composed(cell)))
                 for cell in _one_a_row(group)]
         if rows:
@@ -32,13 +31,6 @@ def composed_budgets(cells: Sequence[Cell]) -> list[Block]:
                 "K clips of one video cost mu sqrt(K); K is the least, the whole number nearest the mean and the most "
                 "clips of a test video.", *footer([c for _, line in rows for c in line]))))
     return made or [Block(str(composed_budgets.__doc__), (), (), (f"nothing measured yet: veilbench run {SUITE}",))]
-
-
-def _boards(cells: Sequence[Cell]) -> dict[tuple, list[Cell]]:
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(board_key(cell), []).append(cell)
-    return groups
 
 
 def _one_a_row(cells: Sequence[Cell]) -> list[Cell]:

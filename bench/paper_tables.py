@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.blocks import Block, footer
+from bench.blocks import Block, by_board, footer, matrix, row_label, row_of
 from bench.budget_tables import composed_budgets
-from bench.display import Cell, column_name, epsilon_text, finite, method_name, missing
-from bench.ranking import board_key
+from bench.display import Cell, column_name, finite, missing
 
 Fields = Mapping[str, Any]
 RECOVERIES = ("recover_unet", "recover_rvrt")
@@ -45,11 +44,8 @@ class PaperTable:
 
     def __call__(self, cells: Sequence[Cell]) -> list[Block]:
         """One block a board; a board without any of the rows is left out, and if none is left, one says so."""
-        groups: dict[tuple, list[Cell]] = {}
-        for cell in cells:
-            groups.setdefault(board_key(cell), []).append(cell)
         made = [self._block(f"{self.caption}: {dataset}, {profile} profile", group)
-                for (_, dataset, profile), group in groups.items()]
+                for (_, dataset, profile), group in by_board(cells).items()]
         filled = [block for block in made if block.rows]
         return filled or [Block(self.caption, (), (), (f"nothing measured yet: veilbench run {self.suite}",))]
 
@@ -63,13 +59,13 @@ class PaperTable:
             if not any(number == i for number, _ in columns):
                 columns[i, column_name(_unmeasured(fields))] = _unmeasured(fields)
         for i, cell in inside:
-            rows.setdefault(_row(cell), {})[i, column_name(cell)] = cell
+            rows.setdefault(row_of(cell), {})[i, column_name(cell)] = cell
         keys = sorted(columns, key=lambda key: key[0])
         filled = []
         for row in self._chosen(list(rows)):
             sample = next(iter(rows[row].values()))
             line = tuple(rows[row].get(key) or self._gap(sample, columns[key]) for key in keys)
-            filled.append((_label(sample), line))
+            filled.append((row_label(sample), line))
         return Block(caption, tuple(columns[key] for key in keys), tuple(filled),
                      footer([cell for cells in rows.values() for cell in cells.values()]))
 
@@ -80,14 +76,6 @@ class PaperTable:
 
     def _gap(self, row: Cell, column: Cell) -> Cell:
         return {**missing(row, column), "suite": self.suite}
-
-
-def _row(cell: Cell) -> tuple:
-    return (cell["method"], cell.get("variant"), cell["lane"], cell["unit"], cell["epsilon"])
-
-
-def _label(cell: Cell) -> str:
-    return f"{method_name(cell)} ({cell['lane']}, epsilon {epsilon_text(cell['epsilon'])})"
 
 
 def _fits(cell: Cell, fields: Fields) -> bool:
@@ -114,21 +102,8 @@ def _variants(*names: str | None) -> tuple[tuple[str, str | None], ...]:
 def ceilings(cells: Sequence[Cell]) -> list[Block]:
     """Every measurement that a claim limits: the number beside the most (of an error rate the least) that it allows."""
     limited = [cell for cell in cells if finite(cell.get("ceiling"))]
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in limited:
-        groups.setdefault(board_key(cell), []).append(cell)
-    made = []
-    for (_, dataset, profile), group in groups.items():
-        names = list(dict.fromkeys(column_name(cell) for cell in group))
-        by_row: dict[tuple, dict[str, Cell]] = {}
-        for cell in group:
-            by_row.setdefault(_row(cell), {})[column_name(cell)] = cell
-        columns = {name: next(c for c in group if column_name(c) == name) for name in names}
-        rows = tuple((_label(next(iter(have.values()))), tuple(
-            have.get(name) or missing(next(iter(have.values())), columns[name]) for name in names))
-            for have in by_row.values())
-        made.append(Block(f"What the claims allow: {dataset}, {profile} profile", tuple(columns.values()), rows,
-                          footer(group)))
+    made = [matrix(f"What the claims allow: {dataset}, {profile} profile", group)
+            for (_, dataset, profile), group in by_board(limited).items()]
     return made or [Block("What the claims allow", (), (), ("no measured row has a claim: veilbench run mini",))]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.beside import against, with_reported
-from bench.blocks import Block, footer
+from bench.blocks import Block, by_board, footer, matrix
 from bench.budget_tables import with_costs
 from bench.diagnostic_tables import diagnostic_tables
 from bench.display import (
@@ -29,29 +29,29 @@ from bench.display import (
     command,
     decimals,
     diagnostic,
-    epsilon_text,
     family,
     finite,
     interval,
-    method_name,
-    missing,
     number,
     public,
     status_text,
 )
 from bench.errors import ConfigError, nearest
 from bench.paper_tables import PAPER_TABLES
-from bench.ranking import attack_state, board_key
+from bench.ranking import attack_state
 
 
 def summary(cells: Sequence[Cell]) -> list[Block]:
     """One row per method (and variant), one column per metric; one block per track, dataset and profile."""
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in cells:
-        if not diagnostic(cell):
-            groups.setdefault(board_key(cell), []).append(cell)
-    return [*(_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
+    groups = by_board([cell for cell in cells if not diagnostic(cell)])
+    return [*(matrix(f"Summary: {dataset}, {profile} profile, {track} track", group, _weak(group))
               for (track, dataset, profile), group in groups.items()), *diagnostics(cells)]
+
+
+def _weak(cells: Sequence[Cell]) -> list[str]:
+    """The columns whose attack is too weak, one line each."""
+    return [f"{key}: {state}" for key in dict.fromkeys(map(column_name, cells))
+            if (state := attack_state(c for c in cells if column_name(c) == key)) != "ok"]
 
 
 def diagnostics(cells: Sequence[Cell]) -> list[Block]:
@@ -59,22 +59,6 @@ def diagnostics(cells: Sequence[Cell]) -> list[Block]:
     return [Block(f"{table.attack} of {table.method} on {table.board[1]}", table.columns, table.rows,
                   footer([cell for _, line in table.rows for cell in line if cell.get("digest")]))
             for table in diagnostic_tables(cells)]
-
-
-def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
-    columns: dict[str, Cell] = {}
-    rows: dict[tuple, dict[str, Cell]] = {}
-    for cell in cells:
-        columns.setdefault(column_name(cell), cell)
-        rows.setdefault((method_name(cell), cell["lane"], cell["unit"], cell["epsilon"]), {})[column_name(cell)] = cell
-    filled = []
-    for (name, lane, _, epsilon), have in rows.items():
-        sample = next(iter(have.values()))
-        line = tuple(have[key] if key in have else missing(sample, column) for key, column in columns.items())
-        filled.append((f"{name} ({lane}, epsilon {epsilon_text(epsilon)})", line))
-    weak = [f"{key}: {state}" for key in columns
-            if (state := attack_state(c for c in cells if column_name(c) == key)) != "ok"]
-    return Block(caption, tuple(columns.values()), tuple(filled), (*weak, *footer(cells)))
 
 
 SHORT = 40  # characters of a status that fit into a cell
