@@ -240,11 +240,13 @@ def _run_stage(work: WorkFolder, stage: Mapping[str, Any], made: Path, pipe: Con
     _check_plugins(stage["identity"]["plugins"])
     began = time.time()
     function(stage["kind"])(Job(stage["config"], {k: Path(v) for k, v in stage["inputs"].items()}, made, report))
-    peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    peak_kb, cpu_s = max(u.ru_maxrss for u in used), sum(u.ru_utime + u.ru_stime for u in used)
     work.commit(stage["kind"], stage["digest"], made, {
         "schema": 1, "kind": stage["kind"], "title": stage["title"], "digest": stage["digest"],
-        "identity": stage["identity"], "seconds": round(time.time() - began, 3), "peak_mb": round(peak_kb / 1024, 1),
-        "finished": time.time(), "environment": environment()})
+        "identity": stage["identity"], "seconds": round(time.time() - began, 3), "cpu_s": round(cpu_s, 3),
+        "peak_mb": round(peak_kb / 1024, 1), "finished": time.time(),
+        "environment": environment()})
 
 
 def _check_plugins(planned: Mapping[str, str]) -> None:

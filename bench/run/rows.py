@@ -145,13 +145,14 @@ class Builder:
         return Road(road.method, road.facts, made, made, road.draws, str(attack),
                     (attack.name, self.attack_digest(attack)), road.isolated)
 
-    def attack_config(self, attack: Spec, seed: int) -> dict[str, Any]:
-        return {"attack": attack.name, "variant": attack.variant, "budget": self.suite.budget.get(str(attack), {}),
-                "profile": self.suite.profile, "seed": seed}
+    def attack_config(self, attack: Spec, seed: int, road: Road | None = None) -> dict[str, Any]:
+        budget = self.suite.budget_of(str(attack), recovered=bool(road and road.behind))
+        return {"attack": attack.name, "variant": attack.variant, "budget": budget, "profile": self.suite.profile,
+                "seed": seed}
 
-    def attack_digest(self, attack: Spec) -> str:
-        return digest_json([registry.source_digest("attacks", attack.name), str(attack),
-                            self.suite.budget.get(str(attack), {})])
+    def attack_digest(self, attack: Spec, road: Road | None = None) -> str:
+        budget = self.suite.budget_of(str(attack), recovered=bool(road and road.behind))
+        return digest_json([registry.source_digest("attacks", attack.name), str(attack), budget])
 
     def _attack_scores(self, attack: Spec, road: Road) -> list[Stage]:
         """The scores of one attack; none where it reads a transcript and the method has none, or only derives."""
@@ -187,10 +188,10 @@ class Builder:
             train = self.trained(Spec(cls.trains_like or attack.name, attack.variant), road, seed)
             trials[f"trials:{seed}"] = self.stage(
                 "attack", f"attack {attack} on {road.name}",
-                {**self.attack_config(attack, seed), "numbers_seed": self.suite.data_seed},
+                {**self.attack_config(attack, seed, road), "numbers_seed": self.suite.data_seed},
                 {"train": train, "release": probes}, plugins)
         more = {"draws": probes.config["draws"]} if probes is not release else {}
-        return self.score(road, cls.columns, trials, attack=str(attack), digest=self.attack_digest(attack),
+        return self.score(road, cls.columns, trials, attack=str(attack), digest=self.attack_digest(attack, road),
                            decoding="isolated" if road.behind else decoding, **more)
 
     def trained(self, attack: Spec, road: Road, seed: int) -> Stage:
@@ -199,7 +200,7 @@ class Builder:
         on_release = cls.threat.trained_on != "original enrolment"
         source = {"release": road.read_by(cls.threat.decoding)} if on_release else {"clips": self.clips}
         title = f"train {attack}" + (f" on {road.name}" if on_release else " on originals")
-        return self.stage("train", title, self.attack_config(attack, seed), {**source, **self.assets(cls)},
+        return self.stage("train", title, self.attack_config(attack, seed, road), {**source, **self.assets(cls)},
                            (("attacks", attack.name),))
 
     def _match_score(self, attack: Spec, cls: Any, road: Road) -> Stage:

@@ -35,6 +35,8 @@ class Suite(BaseModel):
     clip of one video of each person, label and role only.  again: a method that is run a second time with other
     seeds, for its noise and for every attacker: how far two equal rows lie apart.  only: rows that carry some of the
     attacks and metrics, by a pattern of their names ("tadp@*"); every other row carries all of them.
+    budget: constructor arguments of a plug-in.  budget.NAME.via: those that differ on a recovered release, which holds
+    fewer clips to train on: more epochs make as many steps.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,6 +59,12 @@ class Suite(BaseModel):
     budget: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     name: str = ""
+
+    def budget_of(self, name: str, recovered: bool = False) -> dict[str, Any]:
+        """What the suite sets of the plug-in written so; on a recovered release also what its `via` table says."""
+        said = dict(self.budget.get(name, {}))
+        more = said.pop("via", {})
+        return {**said, **more} if recovered else said
 
 
 def names() -> list[str]:

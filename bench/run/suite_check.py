@@ -146,7 +146,12 @@ def _check_via(suite: Suite) -> None:
 
 def _check_budget(suite: Suite, kind: str, spec: Spec) -> None:
     """A budget holds arguments of the constructor."""
-    plugin, asked = registry.get(kind, spec.name), suite.budget.get(str(spec), {})
+    plugin, via = registry.get(kind, spec.name), suite.budget.get(str(spec), {}).get("via", {})
+    if via and not (isinstance(via, dict) and _is(plugin, Identify)):
+        raise ConfigError(f'The suite {suite.name} gives [budget."{spec}"] the field via = {via!r:.60}.',
+                          "It is a table of what differs when an attack that identifies learns on a recovered release.",
+                          "Write it like via = { epochs = 9 }, or take it out.")
+    asked = suite.budget_of(str(spec), recovered=True)
     known = [] if isinstance(plugin, Metric) else list(inspect.signature(plugin).parameters)
     if wrong := [name for name in asked if name not in known]:
         raise ConfigError(f'The suite {suite.name} gives [budget."{spec}"] the setting {wrong[0]!r}, which '
