@@ -132,7 +132,7 @@ def networks() -> dict:
 def fitted(variant: str | None = None, *, data=None, assets=None, windows: int = 6, **more) -> TADP:
     use_threads()
     method = registry.build("methods", Spec("tadp", variant)) if not more else TADP(**more)
-    method.size = replace(method.size, epochs=1, windows=windows, batch=2)
+    method.size = replace(method.size, epochs=1, windows=windows, batch=2, reading=1, reading_batch=8)
     data = data or SimpleNamespace(train=people(4), calibration=people(5, (32, 40), 50))
     context = Context(rng=lambda *n: seeds.derive(7, *n), torch_seed=lambda *n: seeds.derive_torch(7, *n),
                       report=lambda text: None, simulate=simulator(method, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -159,6 +160,9 @@ def test_without_its_parts_the_context_forgets():
     for transformer, memory, inside, across in ((True, True, True, True), (False, True, True, True),
                                                 (True, False, True, False), (False, False, False, False)):
         model = Contextualizer(SMALL, transformer=transformer, memory=memory).eval()
+        for layer in model.clip:  # they begin as nothing
+            assert not layer.self_attn.out_proj.weight.any() and not layer.linear2.weight.any()
+            nn.init.xavier_uniform_(layer.self_attn.out_proj.weight)
         moved = (model.remembered(model.context(rows)) - model.remembered(model.context(changed))).abs().amax((0, 3))
         assert moved[0, 0] > 1e-6
         assert bool((moved[0, 1:] > 1e-7).any()) == inside and bool((moved[1] > 1e-7).any()) == across
@@ -175,7 +179,10 @@ def test_losses_by_hand():
     assert losses.reconstruction_loss(made, torch.cat([made[:1], source[1:]]), mask) == 0  # padding does not count
     logits = torch.tensor([[0.0, 0.0], [50.0, 0.0]])
     assert losses.expression_loss(logits, torch.tensor([1, 1]), mask) == pytest.approx(math.log(2))
-    assert losses.perceptual_loss([made, made], [source, 3 * source], mask) == pytest.approx((1 + 9) / 2)
+    soft = torch.tensor([[0.0, losses.SOFTNESS * math.log(3)], [50.0, 0.0]])
+    assert losses.expression_loss(soft, torch.tensor([1, 1]), mask) == pytest.approx(-math.log(3 / 4))
+    assert losses.perceptual_loss([made, -source], [3 * source, source], mask) == pytest.approx((1 + 4) / 2)
+    assert losses.perceptual_loss([source], [3 * source], mask) == pytest.approx(0, abs=1e-9)  # directions alone
     steps = torch.tensor([[[[0.0], [1.0]], [[4.0], [4.0]]]])  # (1 video, 2 clips, 2 frames, 1)
     assert losses.intra_loss({"id": steps, "expr": 2 * steps}) == pytest.approx((1 + 0) / 2 * (1 + 4))
     assert losses.inter_loss({"id": steps, "expr": 2 * steps}) == pytest.approx(9 * (1 + 4))
@@ -284,3 +291,22 @@ def test_training_starts_from_the_mean_face():
         distances.append(float((made - face).abs().mean()))
         Trainer(method, sources, None, None, {}).start()
     assert distances[1] < 0.5 * distances[0]
+
+
+@pytest.mark.parametrize("told_by", BRANCHES)
+def test_reading_learns_labels_from_expression_rows_and_never_from_who_it_is(told_by):
+    torch.manual_seed(5)
+    rng = np.random.default_rng(2)
+    size = replace(SMALL, reading=40, reading_batch=12, epochs=0)
+    rows = {b: np.zeros((24, 1, 16, size.dim), np.float32) for b in BRANCHES}
+    rows[told_by][np.arange(24), :, :, np.arange(24) % 3] = 1
+    sources = [Source(np.zeros((16, 64, 64, 3), np.uint8), i % 3, 16, {b: rows[b][i] for b in BRANCHES})
+               for i in range(24)]
+    method = SimpleNamespace(size=size, clip=dict.fromkeys(BRANCHES, 1.0), contextualizer=Contextualizer(size),
+                             quantized=lambda released: released, decoder=FrameDecoder().requires_grad_(False))
+    method.trained = lambda: [method.contextualizer]
+    said: list[str] = []
+    Trainer(method, sources, None, lambda raw, public: (raw, None), {}).run(rng, said.append)
+    last = float(said[-1].rpartition(" ")[2])
+    assert said[-1].startswith("reading, epoch 40/40")
+    assert last < 0.1 if told_by == "expr" else last > 0.7 * math.log(3)  # the others say nothing

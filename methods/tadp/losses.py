@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 WEIGHT = 0.5  # every lambda of the paper; lambda_temp multiplies the sum of the inner three
+SOFTNESS = 4.0  # of the recogniser in training
 NAMES = ("expression", "reconstruction", "perceptual", "intra", "inter", "boundary")
 Maps = Sequence[torch.Tensor]
 
@@ -40,8 +41,12 @@ def weighted(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def expression_loss(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Cross entropy (N, classes) of a fixed recogniser on made frames, against the source's label (N,)."""
-    return weighted(F.cross_entropy(logits, labels, reduction="none"), mask)
+    """Cross entropy (N, classes) of a fixed recogniser on made frames, against the source's label (N,).
+
+    Its scores are divided by SOFTNESS: what the noisy rows say of an expression is little, and a recogniser that is
+    satisfied with a face as doubtful as they are gets the same face for every video.
+    """
+    return weighted(F.cross_entropy(logits / SOFTNESS, labels, reduction="none"), mask)
 
 
 def reconstruction_loss(made: torch.Tensor, source: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -50,8 +55,11 @@ def reconstruction_loss(made: torch.Tensor, source: torch.Tensor, mask: torch.Te
 
 
 def perceptual_loss(made: Maps, source: Maps, mask: torch.Tensor) -> torch.Tensor:
-    """Squared distance of the maps of a fixed network, one mean a stage, the stages averaged."""
-    return torch.stack([weighted((a - b).square(), mask) for a, b in zip(made, source, strict=True)]).mean()
+    """Squared distance of the maps of a fixed network, every position's channels scaled to unit length first (as LPIPS
+    does, without its learned weights), one mean over positions a stage, the stages averaged.
+    """
+    unit = [[F.normalize(m, dim=1) for m in maps] for maps in (made, source)]
+    return torch.stack([weighted((a - b).square().sum(1), mask) for a, b in zip(*unit, strict=True)]).mean()
 
 
 def intra_loss(quantized: Mapping[str, torch.Tensor]) -> torch.Tensor:

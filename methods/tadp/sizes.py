@@ -16,7 +16,8 @@ class Size:
 
     dim: numbers of a feature, both branches.  width: of fusion, Transformer and memory.  latent: shape of a frame for
     the decoder.  epochs, batch: of training; a batch holds that many windows of up to 3 clips.  rendered: frames of a
-    clip that training decodes (its first and last one and others by chance), 0 = all.
+    clip that training decodes (its first and last one and others by chance), 0 = all.  windows: of an epoch, 0 = all.
+    reading, reading_batch: epochs and windows in a batch of the first phase, in which nothing is painted.
     """
 
     dim: int
@@ -27,12 +28,16 @@ class Size:
     epochs: int
     batch: int
     rendered: int
-    windows: int = 0  # windows of an epoch, 0 = all
+    windows: int = 0
+    reading: int = 0
+    reading_batch: int = 64
 
 
 SIZES = {
-    "tiny": Size(dim=8, width=64, layers=2, heads=4, latent=(4, 8, 8), epochs=10, batch=8, rendered=3, windows=320),
-    "paper": Size(dim=1024, width=512, layers=4, heads=8, latent=(4, 32, 32), epochs=100, batch=16, rendered=0),
+    "tiny": Size(dim=8, width=64, layers=2, heads=4, latent=(4, 8, 8), epochs=10, batch=8, rendered=3, windows=320,
+                 reading=60),
+    "paper": Size(dim=1024, width=512, layers=4, heads=8, latent=(4, 32, 32), epochs=100, batch=16, rendered=0,
+                  reading=20),
 }
 
 

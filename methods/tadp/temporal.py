@@ -69,9 +69,14 @@ class Contextualizer(nn.Module):
         width = size.width
         self.size = size
         self.fuse = nn.Sequential(nn.Linear(2 * size.dim, width), nn.GELU(), nn.Linear(width, width))
+        self.standard = nn.BatchNorm1d(width)
         layers = [nn.TransformerEncoderLayer(width, size.heads, 2 * width, dropout=0.0, activation="gelu",
                                              batch_first=True, norm_first=True)
                   for _ in range(size.layers if transformer else 0)]
+        for layer in layers:  # at first a layer changes nothing: under this noise a clip is read by its mean
+            for last in (layer.self_attn.out_proj, layer.linear2):
+                nn.init.zeros_(last.weight)
+                nn.init.zeros_(last.bias)
         self.clip = nn.ModuleList(layers)
         self.memory = VideoMemory(width) if memory else None
         self.mix = nn.Sequential(nn.Linear(width * (2 if memory else 1), 2 * width), nn.GELU(),
@@ -84,9 +89,9 @@ class Contextualizer(nn.Module):
         """{branch: (N, K, T, dim)} -> per-frame context h (N, K, T, width), each clip by itself."""
         u = self.fuse(torch.cat([quantized["id"], quantized["expr"]], dim=-1))  # (N, K, T, width)
         n, count, frames, width = u.shape
-        h = u.flatten(0, 1)
-        if len(self.clip):
-            h = h + positions(frames, width).to(h)
+        h = self.standard(u.flatten(0, 2)).unflatten(0, (n * count, frames))
+        if len(self.clip):  # as if rows were multiplied by sqrt(width) first, which the Transformer does
+            h = h + positions(frames, width).to(h) / math.sqrt(width)
         for layer in self.clip:
             h = layer(h)
         return h.unflatten(0, (n, count))

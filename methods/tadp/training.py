@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from methods.tadp import losses
 from methods.tadp.frozen import Encoders, Recogniser
 from methods.tadp.sizes import BRANCHES, Size
 
-RATE = 1e-3
+RATE, READING_RATE = 1e-3, 1e-3
 START_STEPS, START_RATE = 150, 0.05  # of the search for the latent of the mean face
 WINDOW = 3  # consecutive clips of one source video in a batch
 PERCENTILE = 95
@@ -132,26 +132,33 @@ class Trainer:
     public: dict[str, Any]
 
     def run(self, rng: np.random.Generator, report: Callable[[str], None]) -> None:
-        self.start()
         size: Size = self.method.size
-        counts = [s.clips for s in self.sources]
-        epochs = [windows(counts, size, rng) for _ in range(size.epochs)]
-        parameters = [p for m in self.method.trained() for p in m.parameters()]
-        optimizer = torch.optim.AdamW(parameters, lr=RATE)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, sum(map(len, epochs)))
+        self.start()
+        head = nn.Linear(size.width, 1 + max(s.label for s in self.sources))
+        self._phase("reading", size.reading, replace(size, batch=size.reading_batch), READING_RATE,
+                    lambda batch: self.reading(batch, head, rng), [*self.method.trained(), head], rng, report)
+        self._phase("painting", size.epochs, size, RATE, lambda batch: self.objective(batch, rng).total(),
+                    self.method.trained(), rng, report)
+
+    def _phase(self, name: str, count: int, size: Size, rate: float, objective: Callable[[Sequence[Window]], Any],
+               modules: Sequence[nn.Module], rng: np.random.Generator, report: Callable[[str], None]) -> None:
+        epochs = [windows([s.clips for s in self.sources], size, rng) for _ in range(count)]
+        parameters = [p for m in modules for p in m.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, sum(map(len, epochs))))
         for number, batches in enumerate(epochs):
             seen: list[float] = []
             for batch in batches:
-                loss = self.objective(batch, rng).total()
+                loss = objective(batch)
                 if not torch.isfinite(loss):
-                    raise Diverged(f"the loss became {loss.item()} in epoch {number + 1}")
+                    raise Diverged(f"the loss became {loss.item()} in epoch {number + 1} of {name}")
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, 1.0)
                 optimizer.step()
                 schedule.step()
                 seen.append(float(loss.detach()))
-            report(f"epoch {number + 1}/{size.epochs}: loss {np.mean(seen):.3f}")
+            report(f"{name}, epoch {number + 1}/{count}: loss {np.mean(seen):.3f}")
 
     def start(self) -> None:
         """The projection begins at the latent whose picture is nearest to the mean training frame: what is left to
@@ -168,17 +175,37 @@ class Trainer:
         with torch.no_grad():
             self.method.contextualizer.project.bias.copy_(latent.flatten())
 
+    def mixed(self, batch: Sequence[Window], people: Sequence[Window] | None = None,
+              ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """A new simulated release of the windows: mixed context (n, count, T, width) and the quantized rows.
+
+        people: the windows that identity is taken from, those of the batch unless given.
+        """
+        n, count = len(batch), batch[0].count
+        raw = {b: torch.from_numpy(np.concatenate([self.sources[w.video].features[b][w.first:w.first + count]
+                                                   for w in of])) / self.method.clip[b]
+               for b, of in zip(BRANCHES, (people or batch, batch), strict=True)}
+        released, _ = self.simulate(raw, self.public)
+        quantized = self.method.quantized({b: v.unflatten(0, (n, count)) for b, v in released.items()})
+        context = self.method.contextualizer
+        return context.remembered(context.context(quantized)), quantized
+
+    def reading(self, batch: Sequence[Window], head: nn.Module, rng: np.random.Generator) -> torch.Tensor:
+        """Cross entropy of the source's label, read from the mean mixed context of every clip. Nothing is painted, so
+        many draws of noise cost little, and what is painted later starts from a context that says something. Identity
+        comes from another window: a label that is remembered with its person is no reading.
+        """
+        mixed, _ = self.mixed(batch, [batch[i] for i in rng.permutation(len(batch))])
+        scores = head(mixed.mean(2))  # (n, count, classes)
+        labels = torch.tensor([self.sources[w.video].label for w in batch])
+        return nn.functional.cross_entropy(scores.flatten(0, 1), labels.repeat_interleave(scores.shape[1]))
+
     def objective(self, batch: Sequence[Window], rng: np.random.Generator) -> losses.Objective:
         """All losses of one batch; memory starts anew at each window."""
         n, count = len(batch), batch[0].count
-        raw = {b: torch.from_numpy(np.concatenate([self.sources[w.video].features[b][w.first:w.first + count]
-                                                   for w in batch])) / self.method.clip[b] for b in BRANCHES}
-        released, _ = self.simulate(raw, self.public)
-        quantized = self.method.quantized({b: v.unflatten(0, (n, count)) for b, v in released.items()})
+        mixed, quantized = self.mixed(batch)
         index = rendered(self.method.size, self.method.frames, rng)
-        context = self.method.contextualizer
-        mixed = context.remembered(context.context(quantized))[:, :, index]  # (n, count, frames, width)
-        made = self.method.decoder(context.latents(mixed.flatten(0, 2)))
+        made = self.method.decoder(self.method.contextualizer.latents(mixed[:, :, index].flatten(0, 2)))
         source, labels, mask = self._targets(batch, index)
         scores, maps = self.recogniser(made)
         with torch.no_grad():
