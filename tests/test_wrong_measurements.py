@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,15 +13,17 @@ from conftest import PLUGINS, start
 
 from bench import registry, stats, store
 from bench.display import finite
-from bench.errors import Diverged
+from bench.errors import Diverged, PluginError
+from bench.measures import Column
 from bench.ranking import attack_state, rank_section
-from bench.run import stage_attack
+from bench.run import stage_attack, stage_match, stage_metric
 from bench.run.cells import measured_cells
 from bench.run.stage_attack import run_attack, run_train
 from bench.run.stage_metric import run_metric
 from bench.run.stage_release import run_release
 from bench.run.stages import Job
 from bench.run.trials import hit, read_trials
+from bench.run.views import state_of
 from bench.seeds import derive
 
 PLUGIN = PLUGINS / "diverging.py"
@@ -246,3 +249,36 @@ def test_an_evaluator_that_cannot_tell_is_at_chance(evaluated, tmp_path):
     war, uar = measured_cells(config, trials, result, "split")
     assert uar["value"] == pytest.approx(0.5) == uar["chance"] == result["chance"]
     assert finite(war["value"]) and war["value"] == pytest.approx(result["majority"])  # blocks has as many of each
+
+
+# ---- what a plug-in may not answer ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("state, said", [
+    (None, "gave NoneType, not a mapping"), ([1.0], "gave list"), ({"w": "text"}, "'w', which is no named array"),
+    ({"w": None}, "'w'"), ({3: np.zeros(2)}, "gave 3")])
+def test_a_state_that_is_no_named_arrays_is_refused(state, said):
+    with pytest.raises(PluginError, match=said):
+        state_of(SimpleNamespace(state=lambda: state), "mine")
+    kept = state_of(SimpleNamespace(state=lambda: {"w": [1, 2], "on": True}), "mine")
+    assert kept["w"].tolist() == [1, 2] and kept["on"].shape == ()
+
+
+def test_a_value_outside_the_stated_range_is_refused():
+    column = Column("mine", "", "higher", 0.0, 1.0, "a rate")
+    fine = np.array([0.0, np.nan, 1.0 + 1e-7])  # rounding, and undefined
+    assert stage_metric._inside(fine, column, "mine") is fine
+    for wrong in (1.01, -0.01, np.inf):
+        with pytest.raises(PluginError, match=r"mine gave .* for mine, which says that it lies in 0 \.\. 1"):
+            stage_metric._inside(np.array([0.5, wrong]), column, "mine")
+
+
+def test_features_and_embeddings_have_one_length():
+    metric = SimpleNamespace(name="mine", embed=lambda clip: np.zeros(clip))
+    first = stage_metric._feature(metric, 3, [])
+    with pytest.raises(PluginError, match=r"shape \(4,\) after one of shape \(3,\)"):
+        stage_metric._feature(metric, 4, [first])
+    with pytest.raises(PluginError, match=r"shape \(2, 3\)\."):
+        stage_metric._feature(metric, (2, 3), [])
+    stage_match._one_length([np.zeros(3), np.ones(3)])
+    with pytest.raises(PluginError, match="of 3 and of 5 numbers"):
+        stage_match._one_length([np.zeros(3), np.ones(5)])

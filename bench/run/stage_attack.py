@@ -20,7 +20,7 @@ from bench.run.cache import write_json
 from bench.run.released import Released, cut, drawn, isolated, isolation_of, open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, hit, public_numbers, write_trials
-from bench.run.views import asset_tensors, load_tensors, save_tensors
+from bench.run.views import asset_tensors, load_tensors, save_tensors, state_of
 from bench.types import Sample
 
 
@@ -46,7 +46,7 @@ def run_train(job: Job) -> None:
         samples = [Sample(part, person=people.index(r.person)) for r in rows
                    for part in (cut(clips.video(r)) if by_clip else [clips.video(r)])]
     attack.fit(samples, len(people), asset_tensors(job.inputs), job.context("attack", job.config["attack"]))
-    save_tensors(job.out / "state.safetensors", attack.state())
+    save_tensors(job.out / "state.safetensors", state_of(attack, job.config["attack"]))
     write_json(job.out / "people.json", people)
 
 

@@ -26,7 +26,7 @@ from bench.run.cache import write_json
 from bench.run.released import Released, cut, drawn, isolated, isolation_of, open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import Trial, public_numbers, write_trials
-from bench.run.views import asset_tensors, load_tensors, save_tensors
+from bench.run.views import asset_tensors, load_tensors, save_tensors, state_of
 from bench.types import Sample, Video
 
 DECIMALS = 6  # of a cosine: rounding errors of float32 embeddings must not tell equal pictures apart
@@ -52,7 +52,7 @@ def run_train_match(job: Job) -> None:
     samples = [Sample(videos[0], person=people.index(item.person), redraws=videos[1:])
                for item, _, videos in drawn(items, by_clip=True)]
     attack.fit(samples, len(people), asset_tensors(job.inputs), job.context("attack", job.config["attack"]))
-    save_tensors(job.out / "state.safetensors", attack.state())
+    save_tensors(job.out / "state.safetensors", state_of(attack, job.config["attack"]))
     write_json(job.out / "people.json", people)
 
 
@@ -104,6 +104,7 @@ class Table:
         self.people, self.probes = sorted(templates), list(probes)
         self.scores = np.zeros((len(self.probes), len(self.people)))
         if self.scores.size:
+            _one_length([*(p.vector for p in self.probes), *templates.values()])
             vectors = np.stack([p.vector for p in self.probes])  # (N, d)
             gallery = np.stack([templates[p] for p in self.people])  # (P, d)
             self.scores = np.round(vectors @ gallery.T, DECIMALS)
@@ -136,6 +137,13 @@ def _vector(attack: Match, video: Video) -> np.ndarray:
     return vector
 
 
+def _one_length(vectors: Sequence[np.ndarray]) -> None:
+    """Raise PluginError when the embeddings are not all of one length."""
+    if len(sizes := sorted({v.size for v in vectors})) > 1:
+        raise PluginError(f"The matcher gave embeddings of {sizes[0]} and of {sizes[-1]} numbers.",
+                          "Two of different length have no cosine.", "Return vectors (d,) of one length from `embed`.")
+
+
 def _templates(attack: Match, clips: Clips, rows: Iterable[Row]) -> dict[str, np.ndarray]:
     """Person -> normalised mean of the embeddings of their original clips; NaN where no face was found in any."""
     found: dict[str, list[np.ndarray]] = defaultdict(list)
@@ -143,6 +151,7 @@ def _templates(attack: Match, clips: Clips, rows: Iterable[Row]) -> dict[str, np
         found[row.person] += [_vector(attack, clip) for clip in cut(clips.video(row))]
     templates = {}
     for person, vectors in found.items():
+        _one_length(vectors)
         known = [v for v in vectors if not np.isnan(v).any()]
         total = np.sum(known, axis=0) if known else vectors[0]
         templates[person] = total / max(np.linalg.norm(total), 1e-12) if known else total

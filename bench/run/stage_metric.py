@@ -4,6 +4,7 @@ the method's development releases.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,14 +14,14 @@ from bench import registry
 from bench.data.clips import Clips
 from bench.errors import Diverged, PluginError, Undefined
 from bench.frechet import delete_one_people, same_data_floor
-from bench.measures import Evaluator, Metric, SetMetric, VideoMetric
+from bench.measures import Column, Evaluator, Metric, SetMetric, VideoMetric
 from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.released import Released, batches, cut, drawn, isolated, isolation_of, open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import ALL_PEOPLE, Trial, finite, public_numbers, write_trials
-from bench.run.views import asset_tensors, save_tensors
+from bench.run.views import asset_tensors, save_tensors, state_of
 from bench.types import CLIP_FRAMES, Sample, Video
 
 Result = tuple[list[Trial], dict]
@@ -73,6 +74,26 @@ def _mean(values: np.ndarray) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 
+def _inside(values: np.ndarray, column: Column, name: str) -> np.ndarray:
+    """The values. Raises PluginError where one lies outside the range that the column states; NaN is undefined."""
+    slack = 1e-6 * max(1.0, *(abs(x) for x in (column.low, column.high) if math.isfinite(x)))  # float32 rounding
+    if (outside := values[(values < column.low - slack) | (values > column.high + slack)]).size:
+        raise PluginError(f"The metric {name} gave {outside.flat[0]:.6g} for {column.id}, which says that it lies in "
+                          f"{column.low:g} .. {column.high:g}.", "Intervals are cut to that range.",
+                          "Mend the metric, or its column's low and high.")
+    return values
+
+
+def _feature(metric: SetMetric, clip: Video, like: Sequence[np.ndarray]) -> np.ndarray:
+    """The feature vector of a clip. Raises PluginError when it is no vector, or of another length than those before."""
+    vector = np.asarray(metric.embed(clip), dtype=float)
+    if vector.ndim != 1 or (like and vector.shape != like[0].shape):
+        raise PluginError(f"`embed` of {metric.name} gave an array of shape {vector.shape}"
+                          + (f" after one of shape {like[0].shape}." if like else "."),
+                          "Distances are of vectors of one length.", "Return one vector (d,) for every clip.")
+    return vector
+
+
 def _pure(job: Job, metric: Metric, known: _Known) -> Result:
     """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped.
 
@@ -89,7 +110,7 @@ def _pure(job: Job, metric: Metric, known: _Known) -> Result:
             raise PluginError(f"The metric {metric.name} gave {values.shape} values for {len(video)} frames.",
                               "A metric gives one value per frame.",
                               "Return an array of shape (T,), NaN where undefined.")
-        rows.append(known.trial(metric.column.key, item, _mean(values)))
+        rows.append(known.trial(metric.column.key, item, _mean(_inside(values, metric.column, metric.name))))
         capped += int((values >= metric.column.high).sum()) if metric.column.unit == "dB" else 0
     return rows, {"chance": None, "people": len(known.people), "capped_frames": capped or None,
                   "undefined_videos": int(sum(np.isnan(r.value) for r in rows))}
@@ -98,13 +119,14 @@ def _pure(job: Job, metric: Metric, known: _Known) -> Result:
 def _videos(job: Job, metric: VideoMetric, known: _Known) -> Result:
     """One row a probe video and column: the mean of the video's defined values."""
     metric.load(asset_tensors(job.inputs), job.context("metric", metric.name))
-    wanted, rows = {c.id: c.key for c in metric.columns}, []
+    wanted, rows = {c.id: c for c in metric.columns}, []
     for item, video in batches(known.probes):
         values = metric.values(known.original(item), video)
         if set(values) != set(wanted):
             raise PluginError(f"The metric {metric.name} gave {sorted(values)}, its columns are {sorted(wanted)}.",
                               "Every column needs its values.", "Return one array for each column.")
-        rows += [known.trial(wanted[name], item, _mean(np.asarray(v, dtype=float))) for name, v in values.items()]
+        rows += [known.trial(wanted[name].key, item, _mean(_inside(np.asarray(v, dtype=float), wanted[name],
+                                                                   metric.name))) for name, v in values.items()]
     return rows, {"chance": None, "people": len(known.people)}
 
 
@@ -114,9 +136,9 @@ def _sets(job: Job, metric: SetMetric, known: _Known) -> Result:
     owners, released, originals = [], [], []
     for item, number, clip in isolated(known.probes):
         owners.append(known.people[item.person])
-        released.append(metric.embed(clip))
+        released.append(_feature(metric, clip, released))
         whole = known.original(item)
-        originals.append(metric.embed(whole if item.clip >= 0 else cut(whole)[number]))
+        originals.append(_feature(metric, whole if item.clip >= 0 else cut(whole)[number], released))
     first, second = np.stack(originals), np.stack(released)
 
     def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -153,7 +175,8 @@ def _evaluate(job: Job, evaluator: Evaluator, known: _Known) -> Result:
     train, calibration = (_samples(job, part, labels) for part in ("train", "calibration"))
     evaluator.fit(train, calibration, len(labels), asset_tensors(job.inputs),
                   job.context("metric", job.config["metric"]))
-    save_tensors(job.out / "state.safetensors", evaluator.state())  # diagnostics read other releases with it
+    kept = state_of(evaluator, job.config["metric"])  # diagnostics read other releases with it
+    save_tensors(job.out / "state.safetensors", kept)
     rows = []
     for item, truth, predicted in predictions(evaluator, known.items, labels):
         rows += [Trial(column.key, known.people[item.person], known.videos[item.video], 0, item.draw, known.seed,

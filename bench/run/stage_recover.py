@@ -24,7 +24,7 @@ from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.released import Released, cut, drawn, isolated, open_release
 from bench.run.stages import Job
-from bench.run.views import asset_tensors, load_tensors, save_tensors
+from bench.run.views import asset_tensors, load_tensors, save_tensors, state_of
 from bench.types import Video
 
 
@@ -43,7 +43,7 @@ def run_learn(job: Job) -> None:
         original = cut(clips.video(rows[item.video]))[max(number, 0)]
         pairs.append(Pair(original, videos))
     attack.fit(pairs, asset_tensors(job.inputs), job.context("attack", job.config["attack"]))
-    save_tensors(job.out / "state.safetensors", attack.state())
+    save_tensors(job.out / "state.safetensors", state_of(attack, job.config["attack"]))
 
 
 def run_derive(job: Job) -> None:

@@ -25,6 +25,20 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     save_file({k: np.asarray(v, order="C") for k, v in tensors.items()} or {"empty": np.zeros(0, np.uint8)}, path)
 
 
+def state_of(plugin: Any, name: str) -> dict[str, np.ndarray]:
+    """What a fitted plug-in keeps. Raises PluginError when `state` gives anything but named arrays of numbers."""
+    state = plugin.state()
+    if not isinstance(state, Mapping):
+        raise PluginError(f"`state` of {name} gave {type(state).__name__}, not a mapping of names to arrays.",
+                          "What is fitted is kept as arrays and given back to `load`.",
+                          "Return a dict such as {\"weights\": array}; an empty one where nothing is fitted.")
+    arrays = {key: np.asarray(value) for key, value in state.items()}
+    if wrong := [key for key, value in arrays.items() if not isinstance(key, str) or value.dtype.kind not in "biuf"]:
+        raise PluginError(f"`state` of {name} gave {wrong[0]!r}, which is no named array of numbers.",
+                          "States are stored as tensors.", "Turn it into an array of numbers or booleans.")
+    return arrays
+
+
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
     """Arrays of a safetensors file; float16, as shipped networks are stored, comes back as float32."""
     found = load(path.read_bytes())  # not mapped: a locked-in process may not share memory

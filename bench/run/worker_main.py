@@ -65,7 +65,7 @@ class Session:
         return {"ok": True}, {}
 
     def fit(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
-        from bench.run.views import DevelopmentData, load_tensors
+        from bench.run.views import DevelopmentData, load_tensors, state_of
 
         seed = int(header["seed"])
         private = isinstance(self.method, PrivateMethod)
@@ -75,7 +75,7 @@ class Session:
                           simulate=simulator(self.method, seeds.derive_torch(seed, "simulate")) if private else None)
         data = DevelopmentData(Path(header["development"]), type(self.method).needs)
         self.method.fit(data, {k: load_tensors(Path(v)) for k, v in header["assets"].items()}, context)
-        return {"ok": True}, {k: np.asarray(v) for k, v in self.method.state().items()}
+        return {"ok": True}, state_of(self.method, type(self.method).__name__)
 
     def release(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         rng = np.random.Generator(np.random.PCG64(int(header["seed"])))
