@@ -133,7 +133,9 @@ def _videos(job: Job, metric: VideoMetric, known: _Known) -> Result:
 def _sets(job: Job, metric: SetMetric, known: _Known) -> Result:
     """One number for all people (filed under ALL_PEOPLE) and one without each of them."""
     metric.load(asset_tensors(job.inputs), job.context("metric", metric.name))
-    owners, released, originals = [], [], []
+    owners: list[int] = []
+    released: list[np.ndarray] = []
+    originals: list[np.ndarray] = []
     for item, number, clip in isolated(known.probes):
         owners.append(known.people[item.person])
         released.append(_feature(metric, clip, released))
