@@ -20,9 +20,11 @@ from bench.privacy.declared import DeclaredMethod, Event, Noise, declared_claim,
 from bench.privacy.radial import isotropic_exponential
 from bench.publish import site_data
 from bench.registry import Spec
+from bench.run import suite
 from bench.run.cache import WorkFolder
 from bench.run.evidence import behind
-from bench.run.released import open_release
+from bench.run.plan import known_facts
+from bench.run.rows import Builder
 from bench.run.workers import MethodWorker, method_facts
 from bench.seeds import derive
 from bench.views import boards
@@ -165,7 +167,7 @@ def work(road, tmp_path_factory) -> WorkFolder:
     """The finished run on blocks, and a declared method under both units with one fault beside."""
     folder = shutil.copytree(road, tmp_path_factory.mktemp("declared") / "work")
     run = start("run", SUITE, "--workdir", folder, "--method", "self_noised", "--method", "self_noised@metric",
-                "--method", "self_noised@few", "--attack", "plr", "--attack", "redraw", "--metric", "psnr_released",
+                "--method", "self_noised@few", "--attack", "plr", "--metric", "psnr_released",
                 "--display", "plain", cwd=folder.parent)
     out, err = run.communicate(timeout=900)
     assert run.returncode == 1 and "drew 15 of the 16" in out + err, f"{out}\n{err}"
@@ -183,7 +185,6 @@ def test_cells_are_declared_and_carry_the_price(work):
         want = price(registry.build("methods", Spec("self_noised", variant)).terms).epsilon
         assert {c["lane"] for c in row.values()} == {"declared"} and {c["unit"] for c in row.values()} == {unit}
         assert all(c["status"] == "ok" and c["epsilon"] == pytest.approx(want) for c in row.values())
-        assert row["redraw"]["draws"] == 8  # many releases of one clip, each with fresh noise
     assert cells(work, None)["plr"]["ceiling"] is not None and cells(work, "metric")["plr"]["ceiling"] is None
     assert all("drew 15 of the 16" in c["status"] for c in cells(work, "few").values())
 
@@ -207,13 +208,20 @@ def test_the_page_of_a_declared_method_says_so(work, tmp_path):
     assert card["noise"] and not card["noise"]["green"] and card["isolation"] is None
 
 
-def test_draws_differ_and_the_release_names_no_seed(work):
+def test_the_release_is_marked_and_names_no_seed(work):
     folder = next(r["folder"] for r in work.finished("release") if r["identity"]["config"]["method"] == "self_noised"
-                  and r["identity"]["config"]["variant"] is None and r["identity"]["config"]["draws"] == 8)
+                  and r["identity"]["config"]["variant"] is None)
     facts = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8"))
     assert facts["lane"] == "declared" and "seed" not in facts and not facts["memory"]
-    draws = [item.read().frames for item in open_release(folder)[:8]]
-    assert len({d.tobytes() for d in draws}) == 8
+    assert facts["claim"]["epsilon"] == cells(work, None)["plr"]["epsilon"]
+
+
+def test_a_suite_asks_for_as_many_draws_as_of_an_enforced_method(tmp_path):
+    asked, spec = suite.load(str(SUITE)).model_copy(update={"draws": 3, "redraws": 5}), Spec("self_noised")
+    builder, facts = Builder(asked, None), known_facts(spec, WorkFolder(tmp_path))
+    road = builder.road(spec, facts)
+    assert road.draws == 3 == road.assembled.config["draws"] and road.isolated is road.assembled
+    assert builder._redrawn(road).config["draws"] == 5 and road.assembled.kind == "release"
 
 
 def test_a_users_own_video_leaves_as_the_crop_with_its_card(cli, tmp_path):
