@@ -24,7 +24,8 @@ UNITS = {
     "clip": "one clip of {frames} frames", "source_video": "one whole source video of {clips} clip(s)",
     "frame": "one frame", "event": "one event that touches at most {chunks} chunks of {seconds} s",
     "pixels": "at most {m} pixels", "label": "one label",
-    "image_metric": "one step of distance 1 between two images, in a space of the method's own", "none": "nothing",
+    "image_metric": "one step of distance 1 between two images, in a space of the method's own, in every frame",
+    "none": "nothing",
 }
 ADJACENCIES = {
     "replace": "Replacement by any other of its kind; nothing is added or removed.",
@@ -41,7 +42,7 @@ NOTES = {
     "event": "They hold for one stream with and without the event, not for telling one person from another.",
     "pixels": "They hold for two videos that differ in these pixels, not for another person: a face fills far more.",
     "label": "They hold for guessing the label, which is all that is released about the video.",
-    "image_metric": "They hold for two images that differ by one unit of distance, not for another person.",
+    "image_metric": "They hold for images that differ by one unit of distance in every frame, not for another person.",
 }
 QUANTITIES = {  # key: (short name, unit, sentence)
     "epsilon_exact": ("epsilon, exact", "nat", "From the whole curve of the noise (Balle and Wang 2018): the tightest "

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import registry
 from bench.errors import ConfigError
 from bench.registry import Spec
 from bench.run.cache import WorkFolder
 
+if TYPE_CHECKING:
+    from bench.run.clip_release import ClipReleaseReport
+
 
 def release_video(method: str, source: Path, output: Path, lossless: bool, workdir: Path) -> Iterator[str]:
     """Run a method on a user's own video and describe what came out."""
     from bench import seeds
+    from bench.run.clip_release import release_declared
     from bench.run.frame_release import release_file
     from bench.run.views import load_tensors
     from bench.run.workers import MethodWorker
@@ -30,6 +34,11 @@ def release_video(method: str, source: Path, output: Path, lossless: bool, workd
             return
         if facts["fits"]:
             worker.load_state(state)
+        if facts["lane"] == "declared":
+            done = release_declared(worker, facts, source, output, lossless=lossless)
+            yield from _card_of(done, spec, output, "Noise of the operating system, drawn by the method and counted; "
+                                                    "the claim is declared, not enforced.")
+            return
         report = release_file(
             source, output, lambda frames, fps, names: worker.release(
                 Video(frames, float(fps)), seeds.derive_int(seed, "release-file", *names)).frames, lossless=lossless)
@@ -46,15 +55,21 @@ def release_video(method: str, source: Path, output: Path, lossless: bool, workd
 def _with_claim(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, Any], source: Path, output: Path,
                 lossless: bool) -> Iterator[str]:
     """The crop video of an enforced method and its privacy card."""
-    from bench.account import lines, report
     from bench.run.clip_release import release_clips
 
     done = release_clips(spec, facts, state, source, output, lossless=lossless)
+    yield from _card_of(done, spec, output, "Noise of the operating system, drawn by the harness; "
+                                            f"isolation {done.isolation.text if done.isolation else 'none'}")
+
+
+def _card_of(done: ClipReleaseReport, spec: Spec, output: Path, noise: str) -> Iterator[str]:
+    from bench.account import lines, report
+
     yield f"Wrote {output}: {done.frames} frames, {done.clips} clips of 16; the face crop alone, because nothing " \
           "outside it would be covered by the claim."
     if done.centre_boxes:
         yield f"No face was found in {done.centre_boxes} of {done.clips} clips: the centre of the picture was used."
-    yield f"Noise of the operating system, drawn by the harness; isolation {done.isolation.text}"
+    yield noise
     yield ""
     yield from lines(report(done.claim, str(spec)))
 

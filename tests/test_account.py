@@ -118,6 +118,16 @@ def test_events_pixels_and_labels():
         assert "naming one of" not in text and "not for" in text and word in text and "another" in text
 
 
+def test_a_metric_claim_is_about_distance_one_and_replacement_costs_the_diameter():
+    wide = FullClaim("image_metric", branches=(BranchClaim("z", "exponential", clip_norm=3, epsilon=1, rows=1),))
+    found = report(wide, "x")
+    row = next(r for r in found["conversions"] if r["to"].startswith("all images"))
+    assert (found["epsilon"], row["possible"], row["epsilon"]) == (1.0, True, 6.0)
+    two = FullClaim("image_metric", branches=(*wide.branches, BranchClaim("y", "exponential", clip_norm=3, epsilon=1)))
+    row = next(r for r in report(two, "x")["conversions"] if r["to"].startswith("all images"))
+    assert not row["possible"] and "diameter" in row["words"]
+
+
 def test_conversions_say_the_rule_or_the_reason():
     rows = {r["to"]: r for r in report(gaussian(1.0), "x")["conversions"]}
     assert rows["a source video of 10 clips processed apart"]["mu"] == pytest.approx(math.sqrt(10))

@@ -14,10 +14,11 @@ from conftest import ROOT
 from test_stage_match import write_release
 
 import bench.video as video_io
-from bench import Context, Noise, Opened, Sample, Video, registry, seeds
+from bench import Context, Noise, Opened, PluginError, Sample, Video, registry, seeds
 from bench.data.clips import Clips
 from bench.diagnostics import Diagnostic
 from bench.measures import Evaluator, Match, Recover, SetMetric, VideoMetric
+from bench.registry import Spec
 from bench.run import suite
 from bench.run.cache import WorkFolder
 from bench.run.cells import value_of
@@ -26,6 +27,7 @@ from bench.run.plan import Request, make_plan
 from bench.run.stages import Job, function
 from bench.run.trials import ALL_PEOPLE, read_trials
 from bench.run.views import load_tensors
+from bench.run.workers import MethodWorker, method_facts
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 WHOLE = {found[2]: text for text in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -182,6 +184,21 @@ def test_the_evaluator_reads_a_label_that_is_there(examples, releases, small, tm
     made = ran("metric", "nearest_mean", tmp_path / "metric", release=releases["same"], clips=small)
     result = json.loads((made / "result.json").read_text(encoding="utf-8"))
     assert result["chance"] == 0.5 and set(rows_of(made, "nearest_mean")["value"]) <= {0.0, 1.0}
+
+
+def test_the_method_that_draws_its_own_noise_is_priced_counted_and_noisy(examples):
+    facts = method_facts(Spec("own_colour"))
+    assert facts["lane"] == "declared" and float(facts["claim"]["epsilon"]) == pytest.approx(8, abs=1e-6)
+    grey_clips = Video(np.full((32, 8, 8, 3), 127, np.uint8))
+    with MethodWorker(Spec("own_colour"), "tiny") as worker:
+        made = worker.release(grey_clips, 1).frames
+    assert (made == made[:, :1, :1]).all() and len(np.unique(made[:, 0, 0], axis=0)) > 8
+    few = WHOLE["own_colour"].replace("rows=len(rows)", "rows=1")
+    assert few != WHOLE["own_colour"]
+    (examples / "few.py").write_text(few.replace("own_colour", "few"), encoding="utf-8")
+    os.environ[registry.EXTRA] += os.pathsep + str(examples / "few.py")
+    with MethodWorker(Spec("few"), "tiny") as worker, pytest.raises(PluginError, match="drew 1 of the 16 rows"):
+        worker.release(grey_clips, 1)
 
 
 def test_what_an_example_raises_is_told_with_its_line(examples, releases, small, tmp_path):

@@ -118,7 +118,8 @@ def test_the_layer_rule_sees_a_wrong_import(importer, imported):
 
 def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
-               "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting")
+               "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting",
+               "bench.privacy.claims", "bench.privacy.declared")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")
              and plugin(name) != plugin(module_of(p))]
@@ -252,6 +253,16 @@ def test_the_chance_rule_sees_a_draw(line):
     assert not chance(ast.parse(start + "def release(self, video, rng: np.random.Generator):\n    rng.normal(0, 1)\n"
                                 "    ctx.rng('a').multinomial(1, p)\n    torch.manual_seed(ctx.torch_seed('w'))\n"
                                 "    nn.init.normal_(w)\n    torch.nn.init.uniform_(w)\n    random = 3 * random\n"))
+
+
+SAMPLERS = ("gaussian_steps", "discrete_laplace", "randomized_response", "isotropic_exponential")
+
+
+def test_protective_noise_is_drawn_in_two_files_alone():
+    """The trusted loop, and what a declared method calls."""
+    used = {relative(p) for p in FILES if any(isinstance(n, ast.Call) and ast.unparse(n.func).split(".")[-1] in SAMPLERS
+                                              for n in ast.walk(parsed(p)))}
+    assert used - {"bench/privacy/noise.py"} == {"bench/privacy/mechanism.py", "bench/privacy/declared.py"}
 
 
 def test_third_party_imports_are_declared():

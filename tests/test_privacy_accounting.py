@@ -24,6 +24,7 @@ from bench.privacy.conversions import (
     rho_cks,
     rho_mironov,
 )
+from bench.privacy.units import Facts, Guarantee, convert
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "golden_tadp.json").read_text())
 relaxed = settings(deadline=None, derandomize=True, max_examples=100)  # busy machines are slow, not wrong
@@ -276,3 +277,17 @@ def test_agrees_with_dp_accounting(g):
     assert dpa.get_epsilon_gaussian(1 / p.mu, g["delta"]) == pytest.approx(p.epsilon_exact, abs=1e-8)
     grid = dpa.rdp.RdpAccountant().compose(event).get_epsilon(g["delta"])
     assert p.epsilon_cks <= grid + 1e-12 <= p.epsilon_cks + 6e-4  # the error of its grid of orders at rho <= 1
+
+
+@pytest.mark.parametrize("clip_norm", [0.25, 0.5, 3.0])
+def test_an_image_metric_claim_is_priced_at_distance_one_and_replacement_at_the_diameter(clip_norm):
+    """Noise exp(-e |z|) on 16 rows: 16 e where every row moves by 1, times the diameter where all are exchanged."""
+    branch = BranchClaim("latent", "exponential", clip_norm=clip_norm, epsilon=0.25, dim=8)
+    metric = price(FullClaim("image_metric", branches=(branch,)))
+    replaced = price(FullClaim("clip", branches=(branch,)))
+    assert metric.epsilon == 4.0 and replaced.epsilon == pytest.approx(4.0 * 2 * clip_norm)
+    follows = convert(Guarantee("image_metric", "pure", epsilon=metric.epsilon), "replace",
+                      Facts(diameter=branch.diameter(2)))
+    assert follows.epsilon == pytest.approx(replaced.epsilon)
+    gauss = BranchClaim("latent", "gaussian", clip_norm=clip_norm, noise_std=2.0)
+    assert price(FullClaim("image_metric", branches=(gauss,))).mu == pytest.approx(4 / 2)

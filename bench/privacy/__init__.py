@@ -5,5 +5,6 @@ conversions  epsilon, rho and mu of one another      accounting   the price of a
 filters      budgets in exact arithmetic             units        which claim follows from which
 ceilings     what an attacker can reach at most      noise        exact samplers and their twin for training
 audit        lower bounds from releases              distinguish  statistics that tell two inputs apart
-power        what an audit of n releases can see
+power        what an audit of n releases can see   radial      noise by distance
+declared     methods that add noise themselves
 """

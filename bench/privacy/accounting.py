@@ -79,26 +79,35 @@ def claimed(claim: FullClaim, cost: Price) -> Claim:
 
 # ---- branches: frames x clips, Gaussian and pure noise -------------------------------------------------------------
 
-def gaussian_rho(branches: Collection[BranchClaim], frames: int, clips: int = 1) -> float:
-    """rho of the Gaussian branches: sum over rows of (diameter / floor)^2 / 2. A replaced clip changes every row."""
+def step(branch: BranchClaim, order: int, unit: str) -> float:
+    """How far one row may move between neighbours, in the l1 (order 1) or l2 norm (order 2).
+
+    Where a unit is replaced, any row may become any other: the diameter of what it is clipped to. A claim of unit
+    "image_metric" is stated for rows at distance 1, whatever the domain; `units` multiplies it by a diameter.
+    """
+    return 1.0 if unit == "image_metric" else branch.diameter(order)
+
+
+def gaussian_rho(branches: Collection[BranchClaim], frames: int, clips: int = 1, unit: str = "clip") -> float:
+    """rho of the Gaussian branches: sum over rows of (step / floor)^2 / 2. A replaced clip changes every row."""
     total = 0.0
     for b in branches:
         if b.noise == "gaussian":
-            total += (b.rows or frames) * (b.diameter(2) / (b.noise_std or 0.0)) ** 2
+            total += (b.rows or frames) * (step(b, 2, unit) / (b.noise_std or 0.0)) ** 2
     return clips * total / 2
 
 
-def pure_row(branch: BranchClaim) -> tuple[Fraction, int]:
+def pure_row(branch: BranchClaim, unit: str = "clip") -> tuple[Fraction, int]:
     """(epsilon of one row, rows in a clip or 0 for one per frame) of a branch with pure noise."""
     if branch.noise == "exponential":
-        return (branch.epsilon or Fraction(0)) * Fraction(branch.diameter(2)), branch.rows or 0
+        return (branch.epsilon or Fraction(0)) * Fraction(step(branch, 2, unit)), branch.rows or 0
     if branch.epsilon is not None:
         return branch.epsilon, branch.rows or 1
-    return Fraction(branch.diameter(1)) / (branch.scale or 1), branch.rows or 0
+    return Fraction(step(branch, 1, unit)) / (branch.scale or 1), branch.rows or 0
 
 
 def _price_branches(claim: FullClaim) -> Price:
-    delta, rho = claim.delta, gaussian_rho(claim.branches, claim.frames, claim.clips)
+    delta, rho = claim.delta, gaussian_rho(claim.branches, claim.frames, claim.clips, claim.unit)
     others = [b for b in claim.branches if b.noise != "gaussian"]
     if others:
         return _price_mixed(claim, rho, others)
@@ -112,7 +121,7 @@ def _price_mixed(claim: FullClaim, rho: float, others: list[BranchClaim]) -> Pri
     """Pure noise adds as rho or mu, or as epsilon on top of the Gaussian branches; the smaller sum holds."""
     pure, rho_all, mu_squared = Fraction(0), rho, 2 * rho
     for branch in others:
-        each, rows = pure_row(branch)
+        each, rows = pure_row(branch, claim.unit)
         times = (rows or claim.frames) * claim.clips
         pure += each * times
         mu_squared += times * mu_of_pure(each) ** 2
@@ -268,7 +277,7 @@ _UNIT_WORDS = {
     ("pixels", "per_frame"): "Up to m pixels may change in every frame, in all colour channels; all frames add up.",
     ("pixels", "total"): "Up to m pixels may change in all, over the whole video; frames do not add up.",
     ("label", "replace"): "One label is exchanged for any other; that the face is shown at all is not covered.",
-    ("image_metric", "metric"): "Two images at distance 1 of the method's own latent space; this is not replacement.",
+    ("image_metric", "metric"): "Images at distance 1 of the method's own latent space in every frame; no replacement.",
 }
 _GAUSSIAN = (
     "The noise is never smaller than the stated floor; larger noise earns no credit.",

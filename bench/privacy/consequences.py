@@ -116,7 +116,9 @@ def _attempts(claim: FullClaim, cost: Price) -> Iterator[Attempt]:
     elif claim.event is not None:
         yield from _of_event(claim, claim.event, cost, whole)
     elif claim.unit == "image_metric":
-        yield Attempt("any image exchanged for any other", whole, "replace")
+        spans = [b.diameter(2) for b in claim.branches]  # of a single bounded latent; several have no common distance
+        facts = Facts(diameter=spans[0]) if len(spans) == 1 and math.isfinite(spans[0]) else Facts()
+        yield Attempt("all images exchanged for any others", whole, "replace", facts)
     if claim.unit in ("pixels", "label"):
         yield Attempt("a whole clip exchanged for any other", whole, "clip")
         yield Attempt("all videos of a person", whole, "person")

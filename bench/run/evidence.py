@@ -21,13 +21,20 @@ def behind(work: WorkFolder) -> dict[str, dict[str, Any]]:
     """{method spec: {isolation, noise, audit}} of the newest release, and its audit if one was made of that source."""
     found: dict[str, dict[str, Any]] = {}
     for record in sorted(work.finished("enforced"), key=lambda r: r["finished"]):
-        facts = json.loads((record["folder"] / "release" / "release.json").read_text(encoding="utf-8"))
+        facts = _release_of(record)
         found[name_of(facts)] = {"isolation": facts["isolation"], "noise": facts["noise"], "audit": None,
                                  "source": record["identity"]["plugins"].get(f"methods/{facts['method']}")}
+    for record in sorted(work.finished("release"), key=lambda r: r["finished"]):
+        if (facts := _release_of(record))["lane"] == "declared":
+            found[name_of(facts)] = {"isolation": None, "noise": "seeded", "audit": None, "source": None}
     for name, audit in refuted_methods(work).items():
         if name in found and found[name]["source"] == audit.pop("source"):
             found[name]["audit"] = audit
     return found
+
+
+def _release_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads((record["folder"] / "release" / "release.json").read_text(encoding="utf-8"))
 
 
 def claim_rows(cells: Iterable[Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

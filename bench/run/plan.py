@@ -91,7 +91,7 @@ def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:
     path = work.root / "facts" / f"{key[:20]}.json"
     if not path.is_file():
         facts = method_facts(spec)
-        write_json(path, facts | ({"claim": short_claim(facts)} if facts["lane"] == "enforced" else {}))
+        write_json(path, facts | ({"claim": short_claim(facts)} if facts.get("full_claim") else {}))
     return json.loads(path.read_text(encoding="utf-8"))
 
 

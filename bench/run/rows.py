@@ -254,7 +254,7 @@ class Builder:
                   "dataset": self.suite.dataset, "profile": self.suite.profile, "lane": facts["lane"],
                   "claim": facts["claim"], "control": "repeat" if self.again else facts["control"], "attack": None,
                   "evaluator": None, "via": road.via, "draws": road.draws, "seeds": self.suite.seeds,
-                  "loss": loss_of(facts) if facts["lane"] == "enforced" else None, "suite": self.suite.name,
+                  "loss": loss_of(facts) if facts.get("full_claim") else None, "suite": self.suite.name,
                   "plugins": {f"{k}/{n}": registry.source_digest(k, n) for k, n in used},
                   "columns": [asdict(c) for c in columns], "digest": digest, **more}
         label = more.get("attack") or more["metric"] + (f"@{more['evaluator']}" if more.get("evaluator") else "")

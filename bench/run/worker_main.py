@@ -19,8 +19,11 @@ import numpy as np
 
 from bench import registry, seeds
 from bench.errors import UserError
+from bench.privacy.accounting import claimed, price
+from bench.privacy.bits import Bits, OsBits, SeededBits
 from bench.privacy.claim_table import claim_to
 from bench.privacy.contract import PrivateMethod, full_claim
+from bench.privacy.declared import DeclaredMethod, declared_claim, release_clips
 from bench.privacy.simulate import simulator
 from bench.run import wire
 from bench.types import Context, Video
@@ -34,18 +37,22 @@ class Session:
 
     def __init__(self) -> None:
         self.method: Any = None  # a bench.Method, after `load`
-        self.profile = "tiny"
+        self.profile, self.row = "tiny", ""
         self.isolation: Any = None  # a sandbox.Isolation in a locked-in worker
 
     def load(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
-        self.profile = header["profile"]
-        self.method = registry.build("methods", registry.Spec(header["name"], header["variant"]))
+        spec = registry.Spec(header["name"], header["variant"])
+        self.profile, self.row = header["profile"], str(spec)
+        self.method = registry.build("methods", spec)
         return {"ok": True}, {}
 
     def facts(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         cls = type(self.method)
-        claim = {k: (str(v) if v == float("inf") else v) for k, v in asdict(self.method.claim).items()}
-        private = {}
+        short, private = self.method.claim, {}
+        if isinstance(self.method, DeclaredMethod):
+            terms = declared_claim(self.method)
+            short, private = claimed(terms, price(terms)), {"full_claim": claim_to(terms)}
+        claim = {k: (str(v) if v == float("inf") else v) for k, v in asdict(short).items()}
         if isinstance(self.method, PrivateMethod):
             private = {"full_claim": claim_to(full_claim(self.method)), "atom": cls.atom,
                        "branches": [b.as_dict() for b in self.method.branches],
@@ -78,12 +85,23 @@ class Session:
         return {"ok": True}, state_of(self.method, type(self.method).__name__)
 
     def release(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
-        rng = np.random.Generator(np.random.PCG64(int(header["seed"])))
-        result = self.method.release(Video(arrays["frames"], header["fps"]), rng)
+        video = Video(arrays["frames"], header["fps"])
+        if isinstance(self.method, DeclaredMethod):
+            result = self._declared(video, int(header["seed"]), header.get("noise") == "os")
+        else:
+            result = self.method.release(video, np.random.Generator(np.random.PCG64(int(header["seed"]))))
         if not isinstance(result, Video):
             raise TypeError(f"release returned {type(result).__name__}, not a Video")
         return {"fps": result.fps}, {"frames": result.frames}
 
+    def _declared(self, video: Video, seed: int, operating_system: bool) -> Video:
+        """Clip by clip, with noise that no other release has: two that shared it would give their difference away."""
+        def bits(clip: int) -> Bits:
+            return OsBits() if operating_system else SeededBits(seeds.derive(seed, "protective-noise", self.row, clip))
+
+        def rng(*names: str | int) -> np.random.Generator:
+            return seeds.derive(seed, "chance", *names)
+        return release_clips(self.method, video, rng, bits, self.profile)
 
     def plan(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         past, memory = ({k.partition(":")[2]: v for k, v in arrays.items() if k.startswith(kind)}
