@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bench import CLIP_FRAMES, DataError, method
-from bench.nets.adversarial import AdversarialAnonymizer, clip_at, seen_clips
+from bench.nets.adversarial import SIZES, AdversarialAnonymizer, clip_at, seen_clips
 from bench.nets.clip_readers import ClipReader
 from bench.nets.contrastive import FaceNet, nt_xent, two_views
 from bench.nets.minimax import Acts
@@ -37,10 +38,11 @@ class TedSpad(AdversarialAnonymizer):
     no identity.
 
     Kept of the method: the above with its weights, margin and embedding; the anonymizer learns at 0.4 of the others'
-    rate. `paper`: U-Net++ on a ResNet-18 without a sigmoid, ResNet-50, I3D on a ResNet-50, all started at random.
-    `tiny` scales as `spact` does: its U-Net with a sigmoid, its privacy network, the shared X3D as reader. Ours by
-    inference: faces and expressions in place of photographs and actions; a and n never share a frame; a and p share
-    the place of their frames exactly; steps and rates in `tiny`; the sizes of `spact` in `paper`, not 224 px.
+    rate. `paper`: U-Net++ on a ResNet-18 without a sigmoid, ResNet-50, I3D on a ResNet-50, all started at random, 224
+    px, 16 frames, batches of 8 videos and 12 frames, rate 1e-5. `tiny` scales as `spact` does: its U-Net with a
+    sigmoid, its privacy network, the shared X3D as reader, 4 videos a batch, 90 rounds, larger rates. Ours by
+    inference: faces and expressions in place of photographs and actions; a and n never share a frame; a, p and n pass
+    f_T in one batch; the number of steps, rates in `tiny`, gradients cut at norm 5.
 
     Source: Fioresi, Dave and Shah, TeD-SPAD, ICCV 2023; official code under the MIT licence. Its published anonymizer
     can be used as it is: give the checkpoint (`weights`) and its SHA-256 (`sha256`), then `fit` trains nothing. It was
@@ -49,6 +51,9 @@ class TedSpad(AdversarialAnonymizer):
 
     needs = frozenset({"expression"})
     assets = ("expression_method",)
+    sizes = {"tiny": replace(SIZES["tiny"], clips=4, rounds=90, anonymizer_rate=8e-4, privacy_rate=2e-3),
+             "paper": replace(SIZES["paper"], side_px=224, view_px=224, clips=8, views=12, anonymizer_rate=4e-6,
+                              privacy_rate=1e-5, reader_rate=1e-5)}
 
     def __init__(self, *, privacy_weight: float = 1.0, utility_weight: float = 0.7, weights: str = "",
                  sha256: str = ""):
@@ -89,10 +94,10 @@ class TedSpad(AdversarialAnonymizer):
 
     def reader_loss(self, acts: Acts) -> torch.Tensor:
         """L_T: cross entropy of the anchor plus the weighted triplet."""
-        logits, anchor = self.read(acts.clips)
-        positive, negative = (self.read(clips)[1] for clips in (acts.again, acts.later))
+        logits, features = self.read(torch.cat([acts.clips, acts.again, acts.later]))
+        anchor, positive, negative = features.chunk(3)
         triplet = F.triplet_margin_loss(anchor, positive, negative, margin=MARGIN)
-        return self.cross_entropy(logits, acts.expressions) + TRIPLET_WEIGHT * triplet
+        return self.cross_entropy(logits[:len(acts.clips)], acts.expressions) + TRIPLET_WEIGHT * triplet
 
     def draw_acts(self, development, rng: np.random.Generator, views: torch.Generator, sizes) -> Acts:
         """Anchors, positives (the same frames, seen otherwise) and negatives (other frames) of random videos."""

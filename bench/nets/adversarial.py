@@ -21,10 +21,10 @@ from bench.nets.training import use_threads
 from bench.types import CLIP_FRAMES, Anonymizer, Context, Video
 
 SIZES = {
-    "tiny": Sizes(frames=4, side_px=64, clips=6, views=16, view_px=48, reconstruct=60, introduce=20, rounds=120,
-                  reconstruct_rate=3e-3, anonymizer_rate=1e-3, privacy_rate=1e-3, reader_rate=5e-4),
+    "tiny": Sizes(frames=4, side_px=64, clips=6, views=16, view_px=48, reconstruct=100, introduce=40,
+                  rounds=150, reconstruct_rate=3e-3, anonymizer_rate=1e-3, privacy_rate=1e-3, reader_rate=5e-4),
     "paper": Sizes(frames=16, side_px=112, clips=24, views=64, view_px=112, reconstruct=6000, introduce=6000,
-                   rounds=60_000),
+                   rounds=60_000),  # 300 epochs of 9,537 videos, two batches a round
 }
 WIDTHS = {"tiny": 8, "paper": 64}  # channels of the U-Net's finest level
 READERS = {"tiny": "x3d", "paper": "r3d"}

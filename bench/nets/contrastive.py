@@ -27,8 +27,8 @@ class FaceNet(nn.Module):
             self.body = timm.create_model("resnet10t", pretrained=False, num_classes=0, stem_width=16,
                                           channels=(16, 32, 64, 128))
         inner, self.classes = int(self.body.num_features), classes
-        self.head: nn.Module = nn.Sequential(nn.Linear(inner, inner), nn.ReLU(inplace=True),
-                                             nn.Linear(inner, FEATURES)) if classes is None else nn.Linear(inner, classes)
+        projection = nn.Sequential(nn.Linear(inner, inner), nn.ReLU(inplace=True), nn.Linear(inner, FEATURES))
+        self.head: nn.Module = projection if classes is None else nn.Linear(inner, classes)
 
     def forward(self, frames: torch.Tensor) -> torch.Tensor:
         made = self.head(self.body((frames - 0.5) / 0.25))

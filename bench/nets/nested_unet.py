@@ -1,4 +1,4 @@
-"""U-Net++ on a ResNet-18 (Zhou et al. 2018), the anonymizer of TED-SPAD, with the tensor names of its published weights.
+"""U-Net++ on a ResNet-18 (Zhou et al. 2018), the anonymizer of TED-SPAD, under the names of its weights.
 
 Between encoder and decoder lies a triangle of nodes: node (i, j) reads node (i, j - 1), enlarged twice, beside every
 node (i + 1 .. j, j) and the encoder's picture of that size. The names are those of the library segmentation_models
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
 
 
 class NestedUNet(nn.Module):
-    """(N, 3, H, W) in 0 .. 1 -> the same shape; no sigmoid, so what is outside 0 .. 1 is cut off when it is released."""
+    """(N, 3, H, W) in 0 .. 1 -> the same shape; no sigmoid: what is outside 0 .. 1 is cut off in a release."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,8 +108,8 @@ def load_published(path: str | Path, sha256: str, model: NestedUNet) -> None:
     own = model.state_dict()
     wrong = [k for k in own if k not in state or state[k].shape != own[k].shape]
     if wrong or len(state) != len(own):
-        raise DataError(f"The weights {file.name} do not fit the U-Net++ of TED-SPAD: {len(wrong)} of {len(own)} tensors "
-                        f"are missing or of another shape{', such as ' + wrong[0] if wrong else ''}.",
+        raise DataError(f"The weights {file.name} do not fit the U-Net++ of TED-SPAD: {len(wrong)} of {len(own)} "
+                        f"tensors are missing or of another shape{', such as ' + wrong[0] if wrong else ''}.",
                         "A network that is partly random would be measured under a published name.",
                         f"Give the checkpoint of the official code that holds {KEY}.")
     model.load_state_dict(state)
