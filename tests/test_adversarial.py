@@ -437,7 +437,7 @@ def test_fit_state_and_release(name, assets, unjudged):
     np.testing.assert_array_equal(out.frames, first.release(Video(frames), seeds.derive(2)).frames)
     np.testing.assert_array_equal(out.frames[3:10], other.release(Video(frames[3:10]), seeds.derive(1)).frames)
     assert other.release(Video(videos(1, 2, 40)[0]), seeds.derive(1)).frames.shape == (2, 40, 40, 3)
-    broken = {k: v[..., :1] if k.endswith("last.weight") else v for k, v in state.items()}
+    broken = {k: v[:1] if k.endswith("last.weight") else v for k, v in state.items()}
     with pytest.raises(DataError, match="another architecture"):
         other.load(broken)
 
