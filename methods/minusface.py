@@ -18,13 +18,15 @@ from bench.nets.feature_unet import FeatureUNet
 from bench.nets.recogniser import Recogniser
 
 REGENERATION, RECOGNITION = 5.0, 1.0  # weights of the two losses of stage 1
-GENERATOR_RATE = 0.1  # the generator's share of the recogniser's rate, as the official README advises
 FRAMES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large and how long. epochs: of stage 1 and stage 2.  copies: shuffles of a frame that stage 2 reads."""
+    """How large and how long. epochs: of stage 1 and stage 2.  copies: shuffles of a frame that stage 2 reads.
+
+    generator_rate: the generator's share of the recogniser's rate; the official README advises .1.
+    """
 
     factor: int
     widths: tuple[int, ...]
@@ -33,15 +35,18 @@ class Size:
     epochs: tuple[int, int]
     batch: int
     pace: Pace
+    generator_rate: float
     copies: int
 
 
 SIZES = {
-    "tiny": Size(factor=4, widths=(16, 32, 64), backbone="narrow", frames_per_video=4, epochs=(3, 1), batch=32,
-                 pace=Pace(rate=1e-2, adam=True, weight_decay=5e-4, schedule=cosine), copies=3),
+    "tiny": Size(factor=4, widths=(16, 32, 64), backbone="narrow", frames_per_video=3, epochs=(4, 1), batch=32,
+                 pace=Pace(rate=1e-2, adam=True, weight_decay=5e-4, schedule=cosine),
+                 generator_rate=0.2, copies=3),
     "paper": Size(factor=8, widths=(64, 128, 256, 512, 1024), backbone="ir18", frames_per_video=16, epochs=(24, 24),
                   batch=64, pace=Pace(rate=1e-2, adam=False, weight_decay=5e-4, schedule=drops(10 / 24, 18 / 24,
-                                                                                             22 / 24)), copies=3),
+                                                                                             22 / 24)),
+                  generator_rate=0.1, copies=3),
 }
 
 
@@ -54,15 +59,15 @@ class MinusFace(Anonymizer):
     aim and no fault of the attack. It promises nothing else; the permutation is no key, two releases of a frame differ.
 
     Stage 1 trains the U-Net g and a face network f together on 5 |x - D(g(E(x)))|_1 + 1 ArcFace(f(r)), the generator
-    at a tenth of the rate; in stage 2 g is frozen and f learns anew from 3 shuffled releases of each frame.
+    at a slower rate; in stage 2 g is frozen and f learns anew from 3 shuffled releases of each frame.
 
     Kept: the order of these steps, the block DCT after enlargement, the residue in the domain of frequencies, the
     weights 5 : 1, ArcFace with s 64 and m .5, shuffling before decoding, in `paper` also the sizes (enlarged 8 times,
     34.6 million numbers, IR-18 on 112 px, 24 + 24 epochs). Scaled in `tiny`: enlarged 4 times, so that one block
-    stands on 2 x 2 px; a U-Net of two halvings; three IR units; a few epochs of Adam. Ours by inference: frames of
-    a video are shuffled one by one; a release is rounded to 8 bits; frequencies are those of values in 0 .. 1, not
-    0 .. 255; half of the frames are mirrored in training. The sparsity loss, of weight 0 in the official code, is
-    left out. No weights are published, so none can be loaded.
+    stands on 2 x 2 px; a U-Net of two halvings; three IR units; a few epochs of Adam, the generator at a fifth of the
+    rate instead of a tenth. Ours by inference: frames of a video are shuffled one by one; a release is rounded to 8
+    bits; frequencies are those of values in 0 .. 1, not 0 .. 255; half of the frames are mirrored in training. The
+    sparsity loss, of weight 0 in the official code, is left out. No weights are published, so none can be loaded.
 
     Source: Mi, Zhong, Huang, Ji, Xu, Wang, Wang, Ding and Zhou, "Privacy-Preserving Face Recognition Using Trainable
     Feature Subtraction", CVPR 2024; read against recognition/tasks/minusface of Tencent/TFace, whose licence file
@@ -100,7 +105,7 @@ class MinusFace(Anonymizer):
         network = Recogniser(self.codec.channels, int(people.max()) + 1, size.backbone)
         rng = ctx.rng("stage 1")
         plan = batches(len(frames), size.batch, size.epochs[0], rng)
-        descent = Descent([(self.generator, GENERATOR_RATE), (network, 1.0)], size.pace, len(plan))
+        descent = Descent([(self.generator, size.generator_rate), (network, 1.0)], size.pace, len(plan))
         self.generator.train()
         for index in plan:
             pictures = mirrored(frames[index], rng)

@@ -30,8 +30,8 @@ def small(monkeypatch, one_thread):
     """The method with sizes that train in a second."""
     import methods.minusface as module
 
-    size = dataclasses.replace(module.SIZES["tiny"], factor=2, widths=(8, 16), frames_per_video=2, epochs=(6, 3),
-                               batch=8)
+    size = dataclasses.replace(module.SIZES["tiny"], factor=2, widths=(8, 16), frames_per_video=2, epochs=(12, 3),
+                               batch=8, generator_rate=1.0)
     monkeypatch.setitem(module.SIZES, "tiny", size)
     return module
 
