@@ -15,14 +15,15 @@ class Person(SimpleNamespace):
 
 
 def people(count: int, labels: int = 2, each: int = 2, side: int = 16, frames: int = 4) -> SimpleNamespace:
-    """A split in which a colour says who and a bright quarter says which expression; a little noise over all."""
+    """A split in which colour and stripes say who, a bright quarter which expression; a little noise over all."""
     rng = seeds.derive(5, "people")
-    colours = rng.integers(30, 180, (count, 3))
+    colours = rng.integers(30, 140, (count, 3))
     train = []
     for person in range(count):
         for label in range(labels):
             for _ in range(each):
                 video = colours[person] + rng.normal(0, 6, (frames, side, side, 3))
+                video[:, :, ::2] += 20 * person
                 half = side // 2
                 video[:, half * (label // 2 % 2):, half * (label % 2):][:, :half, :half] += 60
                 video = np.clip(video, 0, 255).astype(np.uint8)

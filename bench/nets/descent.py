@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,10 +42,11 @@ class Descent:
     """
 
     def __init__(self, modules: Iterable[tuple[nn.Module, float]], pace: Pace, steps: int):
-        groups = [{"params": [p for p in module.parameters() if p.requires_grad], "lr": pace.rate * share,
-                   "share": share} for module, share in modules]
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in module.parameters() if p.requires_grad], "lr": pace.rate * share, "share": share}
+            for module, share in modules]
         self.pace, self.steps, self.losses = pace, steps, list[list[float]]()
-        self.parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+        self.parameters = [p for group in groups for p in group["params"]]
         self.optimizer: torch.optim.Optimizer = (
             torch.optim.AdamW(groups, weight_decay=pace.weight_decay) if pace.adam else
             torch.optim.SGD(groups, lr=pace.rate, momentum=0.9, weight_decay=pace.weight_decay))
