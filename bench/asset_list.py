@@ -25,6 +25,7 @@ ASSETS = {
     "expression_eval": Asset("expression", "x3d", 100, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
+    "source_faces_method": Asset("pictures", "none", 0, 6),  # no network: six pictures of every public person
 }
 
 

@@ -8,6 +8,7 @@ have different seeds and, for identity, different architectures: what evaluates 
     expression  which expression, from a clip    X3D, 4 frames; it also learns where the landmarks of the made
                 public faces are, which gives a small network something to see from the first epoch on
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
+    pictures    no network: pictures of public people, whose identity a method may put in the place of another
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.nn import functional as F
 from bench import seeds
 from bench.asset_list import ASSETS, Asset
 from bench.data.clips import Clips, Row
+from bench.data.public_faces import pictures
 from bench.nets.architectures import architecture
 from bench.nets.clip_attackers import clip_recipe
 from bench.nets.clip_vit import SIZES as VIT_SIZES
@@ -44,6 +46,8 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     """Train one asset on the public people of `clips`; returns its tensors as arrays."""
     asset = ASSETS[name]
     rows = clips.rows("public")
+    if asset.task == "pictures":
+        return pictures(clips, asset.per_video)
     model, recipe = _build(asset, clips, rows, int(budget.get("epochs", asset.epochs)), seed, name)
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
