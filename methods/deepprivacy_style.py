@@ -17,7 +17,7 @@ from bench.nets.inpaint import SIZES, Critic, Inpainter, InpaintSize, box_masks
 from bench.nets.inpaint_published import Published
 from bench.nets.learning import Descent, as_batch, as_frames, draw_frames, fill, packed, part_of
 
-ENLARGED = 1.1  # side of the mask over the side of the detected box
+ENLARGED = 1.25  # side of the mask over the side of the detected box, which ends above the chin
 BATCH = 12
 CLOSE = 4.0  # weight of the L1 inside the mask beside the critic
 PROFILES = tuple(SIZES)
@@ -26,7 +26,7 @@ AT_ONCE = 16
 
 @method("deepprivacy_style")
 class DeepPrivacyStyle(Anonymizer):
-    """Detects the face, sets its box, enlarged by 1.1, to nothing and has a generator fill the hole from what is left:
+    """Detects the face, sets its box, enlarged by 1.25, to nothing and has a generator fill the hole from what is left:
     released = (1 - m) x + m G((1 - m) x, m, z). G is a U-Net that is given the surroundings, the mask and a random
     vector z, one for a whole video, so that the made face stays one face; the pixels of the filmed face never reach
     it, neither here nor in training. Expression is lost with them, save what the surroundings tell. A frame without a
