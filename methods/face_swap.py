@@ -218,7 +218,7 @@ class _Lesson:
         report(f"held-out frames, swapped: cosine {near:.3f} with the source, {own:.3f} with the frame before")
         if not near > own:
             raise Diverged(f"swapped frames stay nearer to the filmed person (cosine {own:.3f}) than to the source "
-                           f"({near:.3f}) after {self.steps} steps")
+                           f"({near:.3f})")
 
 
 def _style(maps: list[torch.Tensor]) -> torch.Tensor:
