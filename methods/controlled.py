@@ -14,9 +14,11 @@ from torch.nn import functional as F
 from bench import Anonymizer, Video, method
 from bench.errors import DataError, Diverged
 from bench.nets.descent import Descent, Pace, batches
-from bench.nets.development import arrays_of, as_frames, as_pictures, classes, fill, frames_of, mirrored
+from bench.nets.development import as_frames, as_pictures, classes, frames_of, mirrored
 from bench.nets.image import frame_classifier
+from bench.nets.judges import scaled
 from bench.nets.sigmoid_unet import SigmoidUNet
+from bench.nets.states import fill, frozen, packed, part_of
 from bench.nets.training import load_matching
 from bench.nets.wavelet import join_bands, split_bands
 
@@ -103,8 +105,8 @@ class Controlled(Anonymizer):
         if self.compensation:
             expressions = torch.from_numpy(faces[owners])
             teacher.learn(3, "expression controller", started, frames,
-                          lambda x, i: F.cross_entropy(started(_about_zero(x)), expressions[i]))
-            self.controllers["expression"] = _frozen(started)
+                          lambda x, i: F.cross_entropy(started(scaled(x)), expressions[i]))
+            self.controllers["expression"] = frozen(started)
             self._compensate(teacher, self._suppressed(frames), expressions)
         for network in self.networks.values():
             network.eval()
@@ -114,7 +116,7 @@ class Controlled(Anonymizer):
         controller = frame_classifier(size.controller, expressions)
         if size.start and self.compensation:
             try:
-                load_matching(controller, dict(assets[size.start]))
+                load_matching(controller, {k: torch.from_numpy(np.array(v)) for k, v in assets[size.start].items()})
             except ValueError as error:
                 raise DataError(f"The asset {size.start} does not fit {size.controller}: {error}.",
                                 "The expression controller starts from it.", "Train the asset again.") from error
@@ -130,11 +132,11 @@ class Controlled(Anonymizer):
 
         def named(pictures: torch.Tensor, index: np.ndarray) -> torch.Tensor:
             each = people[index].repeat_interleave(len(pictures) // len(index))  # fine bands are three pictures
-            return F.cross_entropy(controller(_about_zero(pictures)), each)
+            return F.cross_entropy(controller(scaled(pictures)), each)
 
         teacher.learn(0, f"{name}: copying", network, frames, lambda x, i: (network(band(x)) - band(x)).abs().mean())
         teacher.learn(1, f"{name}: identity controller", controller, frames, lambda x, i: named(band(x), i))
-        self.controllers[name] = _frozen(controller)
+        self.controllers[name] = frozen(controller)
         teacher.learn(2, f"{name}: stage 1", network, frames, lambda x, i: -named(network(band(x)), i))
         network.eval()
 
@@ -143,7 +145,7 @@ class Controlled(Anonymizer):
         network, controller = self.networks["compensator"], self.controllers["expression"]
         teacher.learn(4, "compensator: copying", network, suppressed, lambda y, i: (network(y) - y).abs().mean())
         teacher.learn(5, "compensator: stage 2", network, suppressed, lambda y, i: F.cross_entropy(
-            controller(_about_zero(network(y))), expressions[i]))
+            controller(scaled(network(y))), expressions[i]))
 
     # ---- release ---------------------------------------------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class Controlled(Anonymizer):
         return Video(frames, video.fps)
 
     def state(self) -> Mapping[str, np.ndarray]:
-        return {"design": self._design, **arrays_of(self.networks)}
+        return {"design": self._design, **packed(**self.networks)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Raises DataError for weights of another architecture or variant, or with a NaN."""
@@ -178,7 +180,8 @@ class Controlled(Anonymizer):
                             "It must hold two networks, and the compensator when there is compensation.",
                             "Fit the method again.")
         self._build(*(int(number) for number in state["design"]))
-        fill(self.networks, {k: v for k, v in state.items() if k != "design"})
+        for name, network in self.networks.items():
+            fill(network, part_of(state, name), f"controlled's network {name}")
 
 
 class _Teacher:
@@ -192,27 +195,18 @@ class _Teacher:
         """Minimise loss(pictures in 0 .. 1, their numbers) over this network alone. Raises Diverged."""
         rng = self.ctx.rng(what)
         plan = batches(len(frames), self.size.batch, self.size.epochs[stage], rng)
-        descent = Descent([(network, 1.0)], Pace(self.size.rates[stage]), len(plan))
+        descent = Descent(what, [(network, 1.0)], Pace(self.size.rates[stage]), len(plan))
         network.train()
         for index in plan:
             descent.step(loss(mirrored(frames[index], rng), index))
         self.ctx.report("{}: {:.3f} -> {:.3f}".format(what, *descent.ends()))
-        descent.check(what)
+        descent.check()
 
 
 def _bands(pictures: torch.Tensor) -> dict[str, torch.Tensor]:
     """Both bands as pictures in 0 .. 1: low (N, 3, h, w), high (3 N, 3, h, w), the three of a frame in a row."""
     low, high = split_bands(pictures)
     return {"low": low / 2, "high": (high.flatten(0, 1) + 1) / 2}
-
-
-def _frozen(network: nn.Module) -> nn.Module:
-    return network.eval().requires_grad_(False)
-
-
-def _about_zero(pictures: torch.Tensor) -> torch.Tensor:
-    """0 .. 1 -> what the frame networks read, as bench.nets.image.as_input."""
-    return (pictures - 0.5) / 0.25
 
 
 def _checked(pictures: torch.Tensor) -> np.ndarray:

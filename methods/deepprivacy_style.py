@@ -13,9 +13,11 @@ from torch.nn import functional as F
 from bench import CLIP_FRAMES, Anonymizer, Context, Diverged, Video, method
 from bench.detect import fill_and_smooth
 from bench.nets.crop_faces import crop_box, found_faces, looked_at
+from bench.nets.descent import Descent, Pace
+from bench.nets.development import as_frames, as_pictures, draw_frames
 from bench.nets.inpaint import SIZES, Critic, Inpainter, InpaintSize, box_masks
 from bench.nets.inpaint_published import Published
-from bench.nets.learning import Descent, as_batch, as_frames, draw_frames, fill, packed, part_of
+from bench.nets.states import fill, packed, part_of
 
 ENLARGED = 1.25  # side of the mask over the side of the detected box, which ends above the chin
 BATCH = 12
@@ -67,7 +69,7 @@ class DeepPrivacyStyle(Anonymizer):
 
     @torch.inference_mode()
     def _check(self, frames: np.ndarray, masks: np.ndarray, rng: np.random.Generator, report: Any) -> None:
-        pictures, holes = as_batch(frames), torch.from_numpy(masks)
+        pictures, holes = as_pictures(frames), torch.from_numpy(masks)
         made = self.generator.eval()(pictures, holes, latents(self.generator, len(frames), rng))
         error = float(in_hole(made, pictures, holes))
         grey = float(in_hole(torch.full_like(pictures, 0.5), pictures, holes))
@@ -103,7 +105,7 @@ def filled(generator: Any, frames: np.ndarray, masks: np.ndarray, latent: torch.
     """uint8 (T, S, S, 3) with what the masks (T, 1, S, S) cover made anew, outside them the input, bit for bit."""
     parts = []
     for start in range(0, len(frames), AT_ONCE):
-        pictures, holes = as_batch(frames[start:start + AT_ONCE]), torch.from_numpy(masks[start:start + AT_ONCE])
+        pictures, holes = as_pictures(frames[start:start + AT_ONCE]), torch.from_numpy(masks[start:start + AT_ONCE])
         parts.append(as_frames(generator.eval()(pictures, holes, latent.expand(len(pictures), -1))))
     return np.where(masks.transpose(0, 2, 3, 1) > 0, np.concatenate(parts), frames)
 
@@ -139,12 +141,12 @@ def in_hole(made: torch.Tensor, real: torch.Tensor, masks: torch.Tensor) -> torc
 def learn(generator: nn.Module, critic: nn.Module, frames: np.ndarray, masks: np.ndarray, steps: int,
           rng: np.random.Generator, report: Any) -> None:
     """Hinge losses in turn; the L1 in the hole fades to a quarter, so that the critic decides in the end."""
-    mine = Descent("the generator", [generator], steps=steps, rate=1e-3, betas=(0.0, 0.99))
-    theirs = Descent("the critic", [critic], steps=steps, rate=2e-3, betas=(0.0, 0.99))
+    mine = Descent("the generator", [(generator, 1.0)], Pace(rate=1e-3, betas=(0.0, 0.99)), steps)
+    theirs = Descent("the critic", [(critic, 1.0)], Pace(rate=2e-3, betas=(0.0, 0.99)), steps)
     generator.train(), critic.train()
     for step in range(steps):
         index = rng.integers(len(frames), size=BATCH)
-        real, holes = as_batch(frames[index]), torch.from_numpy(masks[index])
+        real, holes = as_pictures(frames[index]), torch.from_numpy(masks[index])
         if rng.random() < 0.5:
             real, holes = real.flip(3), holes.flip(3)
         made = generator(real, holes, latents(generator, BATCH, rng))

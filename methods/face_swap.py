@@ -11,13 +11,16 @@ from torch.nn import functional as F
 
 from bench import Anonymizer, ConfigError, Context, DataError, Diverged, Video, method
 from bench.nets.crop_faces import found_faces, looked_at
+from bench.nets.descent import Descent, Pace
+from bench.nets.development import as_frames, as_pictures, draw_frames, moved
 from bench.nets.judges import Judge, trunk, unlike
-from bench.nets.learning import Descent, as_batch, as_frames, draw_frames, fill, moved, packed, part_of
+from bench.nets.states import fill, packed, part_of
 from bench.nets.swap import IDENTITY, SIZES, KernelPredictor, Kernels, SwapNet, SwapSize, blended, sized
 from bench.nets.swap_published import IDENTITY_PX, load_published, script_codes
 
 WEIGHTS = {"identity": 2.0, "style": 0.2, "features": 1.0, "same": 4.0}  # of the four losses
 SOURCES, TARGETS = 4, 4  # people of a batch, and pictures that each is put on; the last shows that very person
+PACE = Pace(rate=2e-3, betas=(0.9, 0.99))
 PICTURES_AT_ONCE = 32
 PROFILES = tuple(SIZES)
 
@@ -133,7 +136,7 @@ def source_face(pictures: np.ndarray, source: int) -> np.ndarray:
 def swap(net: SwapNet, kernels: Kernels, frames: np.ndarray, side_px: int) -> np.ndarray:
     """uint8 (N, H, W, 3) swapped and blended at their own size; the network reads them at side_px."""
     parts = []
-    for part in as_batch(frames).split(PICTURES_AT_ONCE):
+    for part in as_pictures(frames).split(PICTURES_AT_ONCE):
         swapped, mask = net.eval()(_resized(part, side_px, side_px), kernels)
         height, width = part.shape[2:]
         parts.append(as_frames(blended(part, _resized(swapped, height, width), _resized(mask, height, width))))
@@ -154,7 +157,7 @@ class _Lesson:
         self.predictor, self.net, self.size = predictor, net, size
         self.identity, self.feature = identity, feature
         people, each = pictures.shape[:2]
-        self.pictures = _resized(as_batch(pictures.reshape(-1, *pictures.shape[2:])), size.side_px, size.side_px)
+        self.pictures = _resized(as_pictures(pictures.reshape(-1, *pictures.shape[2:])), size.side_px, size.side_px)
         with torch.no_grad():
             maps = [self._large(part) for part in self.pictures.split(PICTURES_AT_ONCE)]
             self.maps = torch.cat(maps).unflatten(0, (people, each))  # (P, K, d, h, w)
@@ -178,14 +181,14 @@ class _Lesson:
 
         For the last two fifths of the steps the statistics of normalisation rest, as they do in a release.
         """
-        descent = Descent("face_swap", [self.predictor, self.net], steps=steps, rate=2e-3)
+        descent = Descent("face_swap", [(self.predictor, 1.0), (self.net, 1.0)], PACE, steps)
         self.predictor.train(), self.net.train()
         for step in range(steps):
             if step == 3 * steps // 5:
                 self.predictor.eval(), self.net.eval()
             people = np.where(np.arange(SOURCES) % 2, rng.integers(len(self.vectors), size=SOURCES), source)
             picture = rng.integers(self.vectors.shape[1], size=(2, SOURCES))
-            frames = as_batch(targets[rng.integers(len(targets), size=SOURCES * TARGETS)])
+            frames = as_pictures(targets[rng.integers(len(targets), size=SOURCES * TARGETS)])
             frames = _resized(frames, self.size.side_px, self.size.side_px).unflatten(0, (SOURCES, TARGETS))
             frames = torch.cat([frames[:, 1:], self.pictures[people, picture[1]][:, None]], 1).flatten(0, 1)
             descent.step(self._loss(moved(frames, rng), people, picture[0], rng))
@@ -212,8 +215,8 @@ class _Lesson:
     @torch.inference_mode()
     def check(self, frames: np.ndarray, kernels: Kernels, source: torch.Tensor, report: Any) -> None:
         """Raises Diverged unless held-out frames look more like the source than like themselves once swapped."""
-        out = as_batch(swap(self.net, kernels, frames, self.size.side_px))
-        now, before = self.identity.embed(out), self.identity.embed(as_batch(frames))
+        out = as_pictures(swap(self.net, kernels, frames, self.size.side_px))
+        now, before = self.identity.embed(out), self.identity.embed(as_pictures(frames))
         near, own = float((now @ source).mean()), float((now * before).sum(1).mean())
         report(f"held-out frames, swapped: cosine {near:.3f} with the source, {own:.3f} with the frame before")
         if not near > own:

@@ -11,14 +11,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from bench import Anonymizer, Context, DataError, Diverged, Video, method
+from bench.nets.descent import Descent, Pace
+from bench.nets.development import as_frames, as_pictures, draw_frames, moved
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.judges import Judge, scaled, trunk
-from bench.nets.learning import Descent, as_batch, as_frames, draw_frames, fill, frozen, moved, packed, part_of
+from bench.nets.states import fill, frozen, packed, part_of
 from bench.nets.training import Recipe, load_matching, train_classifier
 from bench.nets.unet import UNet
 
 WIDTHS = {"tiny": 8, "paper": 64}  # channels of the finest level of both U-Nets
 VIDEOS, FRAMES = 6, 2  # of a batch: two frames of each video
+BETAS = (0.9, 0.99)  # of Adam, for both players
 HEAT = 0.1  # temperature of the contrastive loss
 WEIGHTS = {"alike": 1.0, "prior": 2.0, "keep": 1.0, "expression": 1.0}
 PROGRESS = 0.05  # area under the curve that suppression must take from a recogniser
@@ -91,8 +94,8 @@ class KnowledgePriorsStyle(Anonymizer):
         """Try to refute that identity is hidden: same-video pairs told from others, before and after."""
         first, second = np.moveaxis(draw_frames(videos, 2, rng), 1, 0)  # (V, S, S, 3) each
         with torch.inference_mode():
-            one, other = prior.embed(as_batch(first)), prior.embed(as_batch(second))
-            hidden = prior.embed(as_batch(self._changed(first)))
+            one, other = prior.embed(as_pictures(first)), prior.embed(as_pictures(second))
+            hidden = prior.embed(as_pictures(self._changed(first)))
         before, after = area_under_curve((one @ other.T).numpy()), area_under_curve((hidden @ other.T).numpy())
         report(f"same video or not, area under the curve: {before:.3f} before, {after:.3f} after, .5 is chance")
         if not after < before - PROGRESS:
@@ -117,7 +120,7 @@ class KnowledgePriorsStyle(Anonymizer):
 
     @torch.inference_mode()
     def _changed(self, frames: np.ndarray) -> np.ndarray:
-        parts = as_batch(frames).split(16)
+        parts = as_pictures(frames).split(16)
         return np.concatenate([as_frames(self.restore(self.suppress(p[None]))[0]) for p in parts])
 
 
@@ -168,8 +171,9 @@ class _Lesson:
     def learn(self, name: str, change: nn.Module, learner: nn.Module, expression: nn.Module | None,
               steps: int) -> None:
         """change: from input to what is released.  learner: the part of it that learns."""
-        mine = Descent(name, [learner], steps=steps, rate=2e-3)
-        theirs = Descent(f"the recogniser against {name}", [self.recogniser], steps=steps, rate=5e-4)
+        mine = Descent(name, [(learner, 1.0)], Pace(rate=2e-3, betas=BETAS), steps)
+        theirs = Descent(f"the recogniser against {name}", [(self.recogniser, 1.0)], Pace(rate=5e-4, betas=BETAS),
+                         steps)
         for step in range(steps):
             frames, labels = self._batch()
             made = change(frames[None])[0]  # (V x 2, 3, S, S)
@@ -187,7 +191,7 @@ class _Lesson:
         videos = self.rng.choice(len(self.frames), count, replace=False)
         pairs = np.stack([self.frames[v][self.rng.choice(self.frames.shape[1], FRAMES, replace=False)]
                           for v in videos])
-        batch = moved(as_batch(pairs.reshape(-1, *pairs.shape[2:])), self.rng).clamp(0, 1)
+        batch = moved(as_pictures(pairs.reshape(-1, *pairs.shape[2:])), self.rng).clamp(0, 1)
         return batch, torch.from_numpy(self.labels[videos]).repeat_interleave(FRAMES)
 
     def _seen(self, batch: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,10 @@ from bench import Anonymizer, Video, method
 from bench.errors import DataError, Diverged
 from bench.nets.block_dct import GREY, FrequencyCodec
 from bench.nets.descent import Descent, Pace, batches, cosine, drops
-from bench.nets.development import arrays_of, as_frames, as_pictures, classes, fill, frames_of, mirrored
+from bench.nets.development import as_frames, as_pictures, classes, frames_of, mirrored
 from bench.nets.feature_unet import FeatureUNet
 from bench.nets.recogniser import Recogniser
+from bench.nets.states import fill, packed, part_of
 
 REGENERATION, RECOGNITION = 5.0, 1.0  # weights of the two losses of stage 1
 FRAMES_AT_ONCE = 64
@@ -105,7 +106,7 @@ class MinusFace(Anonymizer):
         network = Recogniser(self.codec.channels, int(people.max()) + 1, size.backbone)
         rng = ctx.rng("stage 1")
         plan = batches(len(frames), size.batch, size.epochs[0], rng)
-        descent = Descent([(self.generator, size.generator_rate), (network, 1.0)], size.pace, len(plan))
+        descent = Descent("stage 1", [(self.generator, size.generator_rate), (network, 1.0)], size.pace, len(plan))
         self.generator.train()
         for index in plan:
             pictures = mirrored(frames[index], rng)
@@ -116,8 +117,8 @@ class MinusFace(Anonymizer):
             descent.step(REGENERATION * away + RECOGNITION * who, away, who)
         self.generator.eval()
         ctx.report("stage 1: L1 {:.3f} -> {:.3f}, ArcFace {:.2f} -> {:.2f}".format(*descent.ends(1), *descent.ends(2)))
-        descent.check("stage 1, regeneration", 1)
-        descent.check("stage 1, recognition of residues", 2)
+        descent.check(1, "regeneration")
+        descent.check(2, "recognition of residues")
 
     def _learn_releases(self, frames: np.ndarray, people: torch.Tensor, size: Size, ctx: Any) -> None:
         """Stage 2: the generator rests, a face network learns from shuffled releases, 3 channels a shuffle."""
@@ -125,7 +126,7 @@ class MinusFace(Anonymizer):
         network = Recogniser(3 * size.copies, int(people.max()) + 1, size.backbone, self.codec.step)
         rng = ctx.rng("stage 2")
         plan = batches(len(frames), size.batch, size.epochs[1], rng)
-        descent = Descent([(network, 1.0)], size.pace, len(plan))
+        descent = Descent("stage 2", [(network, 1.0)], size.pace, len(plan))
         hits = []
         for index in plan:
             with torch.no_grad():
@@ -137,7 +138,7 @@ class MinusFace(Anonymizer):
         self.recogniser = network.eval()
         ctx.report("stage 2: ArcFace {:.2f} -> {:.2f}, ".format(*descent.ends())
                    + f"{100 * np.mean(hits[-max(1, len(hits) // 4):]):.0f} % of training frames named")
-        descent.check("stage 2, recognition of releases")
+        descent.check(0, "recognition of releases")
 
     # ---- release ---------------------------------------------------------------------------------------------------
 
@@ -168,7 +169,7 @@ class MinusFace(Anonymizer):
         return Video(np.concatenate(made), video.fps)
 
     def state(self) -> Mapping[str, np.ndarray]:
-        return {"design": self._design, **arrays_of({"generator": self.generator})}
+        return {"design": self._design, **packed(generator=self.generator)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Raises DataError for weights of another architecture or with a NaN."""
@@ -177,4 +178,4 @@ class MinusFace(Anonymizer):
                             "Fit minusface again.")
         factor, *widths = (int(number) for number in state["design"])
         self._build(factor, widths)
-        fill({"generator": self.generator}, {k: v for k, v in state.items() if k != "design"})
+        fill(self.generator, part_of(state, "generator"), "minusface's generator")

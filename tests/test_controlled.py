@@ -29,8 +29,8 @@ def module():
 
     kept = code.SIZES["tiny"]
     code.SIZES["tiny"] = dataclasses.replace(kept, low=2, high=2, compensator=4, frames_per_video=2, batch=8,
-                                             start=None, controller="test_resnet", epochs=(4, 4, 2, 8, 6, 12),
-                                             rates=(1e-2, 2e-3, 1e-3, 3e-3, 1e-2, 1e-2))
+                                             start=None, controller="test_resnet", epochs=(4, 12, 6, 8, 6, 12),
+                                             rates=(1e-2, 4e-3, 3e-3, 3e-3, 1e-2, 1e-2))
     yield code
     code.SIZES["tiny"] = kept
 
@@ -146,7 +146,7 @@ def test_a_controller_knows_people_less_on_what_stage_one_made(run, module, name
     bands = module._bands(as_pictures(np.concatenate([item.video.frames[:1] for item in data])))[name]
     who = torch.tensor([item.identity // 10 for item in data]).repeat_interleave(len(bands) // len(data))
     with torch.no_grad():
-        before, after = (torch.nn.functional.cross_entropy(fit.controllers[name](module._about_zero(b)), who)
+        before, after = (torch.nn.functional.cross_entropy(fit.controllers[name](module.scaled(b)), who)
                          for b in (bands, fit.networks[name](bands)))
     assert after > before
 
@@ -211,7 +211,7 @@ def test_a_split_without_its_labels_is_refused(module, label):
         delattr(item, label)
     with pytest.raises(DataError, match=f"no label '{label}'"):
         fitted(data=data)
-    with pytest.raises(DataError, match="the same expression"):
+    with pytest.raises(DataError, match="have the label 'expression' 0"):
         fitted(data=people(2, labels=1))
     assert {"identity", "expression"} == registry.get("methods", "controlled").needs
 
@@ -223,7 +223,7 @@ def test_weights_of_another_architecture_variant_or_with_a_nan_are_refused(made)
         registry.build("methods", "controlled@stage1").load(state)
     with pytest.raises(DataError, match="not of this variant"):
         made.load({k: v for k, v in state.items() if k != "design"})
-    with pytest.raises(DataError, match="do not fit the low"):
+    with pytest.raises(DataError, match="network low do not fit"):
         made.load({**state, "design": np.array([4, 2, 4])})
     with pytest.raises(DataError, match="not finite"):
         made.load({**state, name: np.full_like(state[name], np.inf)})
@@ -233,12 +233,13 @@ def test_the_expression_controller_starts_from_the_shared_network(module, monkey
     monkeypatch.setitem(module.SIZES, "tiny", dataclasses.replace(module.SIZES["tiny"], start="feature_method"))
     torch.manual_seed(0)
     start = module.frame_classifier("test_resnet", 5).state_dict()
-    controller = registry.build("methods", "controlled")._started(module.SIZES["tiny"], 3, {"feature_method": start})
+    arrays = {k: v.numpy() for k, v in start.items()}  # as the harness gives them
+    controller = registry.build("methods", "controlled")._started(module.SIZES["tiny"], 3, {"feature_method": arrays})
     own = controller.state_dict()
     fitting = [k for k in start if start[k].shape == own[k].shape]
     assert len(fitting) > 0.9 * len(own) and all(torch.equal(start[k], own[k]) for k in fitting)
     with pytest.raises(DataError, match="feature_method does not fit"):
-        fitted(assets={"feature_method": {"other": torch.zeros(1)}})
+        fitted(assets={"feature_method": {"other": np.zeros(1)}})
 
 
 def test_a_nan_and_training_without_progress_are_said(module, made, monkeypatch):
@@ -247,7 +248,7 @@ def test_a_nan_and_training_without_progress_are_said(module, made, monkeypatch)
         made.release(Video(frames(2)), seeds.derive(1))
     with monkeypatch.context() as patch:
         patch.setattr(module, "split_bands", lambda x: tuple(b * float("nan") for b in split_bands(x)))
-        with pytest.raises(Diverged, match="the loss became nan"):
+        with pytest.raises(Diverged, match="the loss of low: copying became nan"):
             fitted("controlled@stage1")
     monkeypatch.setattr(module, "mirrored", lambda drawn, rng: torch.zeros(len(drawn), 3, 16, 16))
     monkeypatch.setattr(module.SigmoidUNet, "forward", lambda self, x: x * 0 + 0 * self.last.weight.sum())

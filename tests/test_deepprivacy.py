@@ -16,7 +16,7 @@ from bench.errors import WeightsMissing
 from bench.nets.crop_faces import crop_box, found_faces
 from bench.nets.inpaint import SIZES, Critic, Inpainter, box_masks
 from bench.nets.inpaint_published import Published
-from bench.nets.learning import packed
+from bench.nets.states import packed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Method = registry.get("methods", "deepprivacy_style")

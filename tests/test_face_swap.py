@@ -16,9 +16,10 @@ from bench import Context, DataError, Diverged, Video, registry, seeds
 from bench.data.clips import Clips, write_clips
 from bench.data.public_faces import pictures
 from bench.errors import ConfigError, WeightsMissing
+from bench.nets.descent import Descent, Pace
 from bench.nets.features import frame_embedder
 from bench.nets.image import frame_classifier
-from bench.nets.learning import Descent, fill, packed
+from bench.nets.states import fill, packed
 from bench.nets.swap import SIZES, KernelPredictor, SwapNet, blended, sized
 from bench.nets.swap_published import load_published, renamed
 from bench.run.views import load_tensors
@@ -266,7 +267,7 @@ def test_the_state_holds_no_picture_and_gives_the_same_bytes_again(fitted):
 
 def test_a_step_to_nowhere_says_so():
     layer = torch.nn.Linear(2, 1)
-    descent = Descent("it", [layer], steps=3, rate=1.0)
+    descent = Descent("it", [(layer, 1.0)], Pace(rate=1.0), 3)
     with pytest.raises(Diverged, match="the loss of it became nan"):
         descent.step(layer(torch.tensor([[np.nan, 1.0]])).sum())
     with pytest.raises(Diverged, match="the gradient of it"):

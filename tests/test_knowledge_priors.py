@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from bench import Context, DataError, Diverged, PluginError, Video, registry, seeds
 from bench.nets.image import frame_classifier
 from bench.nets.judges import Judge, trunk
-from bench.nets.learning import packed
+from bench.nets.states import packed
 from bench.nets.unet import UNet
 from bench.run.views import DevelopmentVideo
 

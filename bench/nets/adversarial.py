@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from bench.errors import DataError, Diverged
 from bench.nets.clip_readers import ClipReader
 from bench.nets.contrastive import seen
+from bench.nets.development import as_frames, as_pictures, classes
 from bench.nets.minimax import Acts, Faces, Game, Sizes
 from bench.nets.sigmoid_unet import SigmoidUNet
 from bench.nets.training import use_threads
@@ -39,7 +40,7 @@ class Development:
     """
 
     def __init__(self, samples: Sequence[Any], needs: frozenset[str], side_px: int):
-        self.labels = {name: _classes(samples, name) for name in sorted(needs)}
+        self.labels = {name: classes(samples, name) for name in sorted(needs)}
         self.videos = [fitted(sample.video.frames, side_px) for sample in samples]
         self.side_px = side_px
 
@@ -151,8 +152,7 @@ class AdversarialAnonymizer(Anonymizer):
                           for part in padded.split(RELEASED)])[:len(frames)]
         if made.shape[2:] != side:
             made = F.interpolate(made, side, mode="bilinear", align_corners=False)
-        made = (made.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        return Video(made.numpy(), video.fps)
+        return Video(as_frames(made), video.fps)
 
     def state(self) -> dict[str, np.ndarray]:
         return {"side_px": np.array([self.side_px]),
@@ -205,11 +205,6 @@ def seen_clips(clips: Sequence[np.ndarray], views: torch.Generator) -> torch.Ten
     return seen(pictures, views, batch.shape[2], smallest=CLIP_CROP, erase=False)
 
 
-def as_pictures(frames: np.ndarray) -> torch.Tensor:
-    """uint8 (N, H, W, 3) -> float32 (N, 3, H, W) in 0 .. 1."""
-    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(frames, 3, 1))).float().div_(255.0)
-
-
 def fitted(frames: np.ndarray, side_px: int) -> np.ndarray:
     """uint8 (T, H, W, 3), shrunk so that no side is above `side_px` (area averages); small frames stay."""
     height, width = frames.shape[1:3]
@@ -223,18 +218,3 @@ def fitted(frames: np.ndarray, side_px: int) -> np.ndarray:
 def fast(module: nn.Module) -> nn.Module:
     """The same module with its kernels laid out as a CPU reads them best; its numbers stay."""
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def _classes(samples: Sequence[Any], label: str) -> np.ndarray:
-    """int64 (N,): the label of every video, numbered 0 .. K - 1 without gaps."""
-    remedy = "Use a dataset that has it, or another method."
-    try:
-        values = [getattr(sample, label) for sample in samples]
-    except (AttributeError, KeyError):
-        raise DataError(f"The development videos have no label {label!r}.", "The method learns from it.",
-                        remedy) from None
-    known, numbers = np.unique(np.array(values), return_inverse=True)
-    if len(known) < 2:
-        raise DataError(f"{'All' if len(known) else 'No'} development videos have the label {label!r} "
-                        f"{known[0] if len(known) else 'at all'}.", "The method learns to tell values apart.", remedy)
-    return numbers.astype(np.int64)

@@ -33,36 +33,39 @@ class Pace:
     weight_decay: float = 0.0
     schedule: Callable[[float], float] = cosine
     clip: float = 5.0
+    betas: tuple[float, float] = (0.9, 0.999)  # of Adam
 
 
 class Descent:
     """`steps` steps on some modules, each with its share of the rate. Raises Diverged on what is not finite.
 
-    Only the parameters of these modules that want a gradient are moved; what else the loss reads stays as it is.
+    Only the parameters of these modules that want a gradient are moved, and no other network keeps a gradient of the
+    loss. name: of what learns, for messages.
     """
 
-    def __init__(self, modules: Iterable[tuple[nn.Module, float]], pace: Pace, steps: int):
+    def __init__(self, name: str, modules: Iterable[tuple[nn.Module, float]], pace: Pace, steps: int):
         groups: list[dict[str, Any]] = [
             {"params": [p for p in module.parameters() if p.requires_grad], "lr": pace.rate * share, "share": share}
             for module, share in modules]
-        self.pace, self.steps, self.losses = pace, steps, list[list[float]]()
+        self.name, self.pace, self.steps, self.losses = name, pace, steps, list[list[float]]()
         self.parameters = [p for group in groups for p in group["params"]]
         self.optimizer: torch.optim.Optimizer = (
-            torch.optim.AdamW(groups, weight_decay=pace.weight_decay) if pace.adam else
+            torch.optim.AdamW(groups, betas=pace.betas, weight_decay=pace.weight_decay) if pace.adam else
             torch.optim.SGD(groups, lr=pace.rate, momentum=0.9, weight_decay=pace.weight_decay))
 
     def step(self, loss: torch.Tensor, *watched: torch.Tensor) -> None:
         """One step down `loss`; it and what is `watched` are kept for `check`."""
         done = len(self.losses)
         if not torch.isfinite(loss):
-            raise Diverged(f"the loss became {loss.item()} in step {done + 1}")
+            raise Diverged(f"the loss of {self.name} became {loss.item()} in step {done + 1}")
         for group in self.optimizer.param_groups:
             group["lr"] = self.pace.rate * group["share"] * self.pace.schedule(done / self.steps)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
         norm = nn.utils.clip_grad_norm_(self.parameters, self.pace.clip)
         if not torch.isfinite(norm):
-            raise Diverged(f"the gradient became {norm.item()} in step {done + 1}")
+            raise Diverged(f"the gradient of {self.name} became {norm.item()} in step {done + 1}")
         self.optimizer.step()
         self.losses.append([float(value.detach()) for value in (loss, *watched)])
 
@@ -72,11 +75,17 @@ class Descent:
         quarter = max(1, len(values) // 4)
         return float(values[:quarter].mean()), float(values[-quarter:].mean())
 
-    def check(self, what: str, number: int = 0) -> None:
+    @property
+    def recent(self) -> float:
+        """Mean loss of the last 50 steps; NaN before the first."""
+        return float(np.mean([row[0] for row in self.losses[-50:]])) if self.losses else math.nan
+
+    def check(self, number: int = 0, what: str = "") -> None:
         """Raise Diverged unless this value fell from the first to the last quarter of the steps."""
         first, last = self.ends(number)
         if not last < first:
-            raise Diverged(f"{what} made no progress: {first:.4g} at first, {last:.4g} at last")
+            raise Diverged(f"{self.name}{what and ', ' + what} made no progress: {first:.4g} at first, "
+                           f"{last:.4g} at last")
 
 
 def batches(count: int, size: int, epochs: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from bench.errors import DataError
 from bench.nets.image import frame_classifier
-from bench.nets.learning import fill
+from bench.nets.states import fill
 
 
 class Judge:

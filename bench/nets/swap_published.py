@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from bench.errors import DataError
+from bench.nets.development import as_pictures
 from bench.nets.features import script_network
 from bench.nets.given import brought
-from bench.nets.learning import as_batch, fill
+from bench.nets.states import fill
 from bench.nets.swap import KernelPredictor, SwapNet
 
 IDENTITY_PX = 112  # what the identity network reads
@@ -85,7 +86,7 @@ def script_codes(path: str, sha256: str, pictures: np.ndarray) -> tuple[torch.Te
     DataError when it answers otherwise.
     """
     network = script_network("mobilefaceswap_arcface", path, sha256)
-    batch = F.interpolate(as_batch(pictures), (IDENTITY_PX, IDENTITY_PX), mode="bilinear", align_corners=False,
+    batch = F.interpolate(as_pictures(pictures), (IDENTITY_PX, IDENTITY_PX), mode="bilinear", align_corners=False,
                           antialias=True)
     mean, deviation = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
     with torch.inference_mode():
