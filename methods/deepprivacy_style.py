@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from bench.nets.inpaint import SIZES, Critic, Inpainter, InpaintSize, box_masks
 from bench.nets.inpaint_published import Published
 from bench.nets.states import fill, packed, part_of
 
-ENLARGED = 1.25  # side of the mask over the side of the detected box, which ends above the chin
+ENLARGED = 1.35  # side of the mask over the side of the detected box, which ends above the chin and inside the jaw
 BATCH = 12
 CLOSE = 4.0  # weight of the L1 inside the mask beside the critic
 PROFILES = tuple(SIZES)
@@ -28,7 +28,7 @@ AT_ONCE = 16
 
 @method("deepprivacy_style")
 class DeepPrivacyStyle(Anonymizer):
-    """Detects the face, sets its box, enlarged by 1.25, to nothing and has a generator fill the hole from what is left:
+    """Detects the face, sets its box, enlarged by 1.35, to nothing and has a generator fill the hole from what is left:
     released = (1 - m) x + m G((1 - m) x, m, z). G is a U-Net that is given the surroundings, the mask and a random
     vector z, one for a whole video, so that the made face stays one face; the pixels of the filmed face never reach
     it, neither here nor in training. Expression is lost with them, save what the surroundings tell. A frame without a
@@ -44,6 +44,7 @@ class DeepPrivacyStyle(Anonymizer):
     """
 
     fits = True
+    random_release: ClassVar[bool] = True  # another latent vector is another face
 
     def __init__(self, *, steps: int = 700, videos: int = 300, frames_per_video: int = 2, path: str = "",
                  sha256: str = ""):

@@ -80,7 +80,7 @@ class MinusFace(Anonymizer):
     random_release: ClassVar[bool] = True  # two releases of one video differ, so the harness may ask for several
 
     def __init__(self) -> None:
-        self.generator: FeatureUNet | None = None  # g, after fit or load
+        self.generator: FeatureUNet  # g, after fit or load
         self.recogniser: Recogniser | None = None  # f of stage 2, after fit; a release does not need it
 
     def _build(self, factor: int, widths: Sequence[int]) -> None:

@@ -213,7 +213,7 @@ def test_a_swapped_frame_is_nearer_to_the_source_than_to_the_filmed_under_a_netw
     torch.manual_seed(0)
     predictor, net = KernelPredictor(sized("tiny", 32), 3), SwapNet(sized("tiny", 32))
     lesson, filmed = lesson_of(predictor, net), development()
-    lesson.learn(np.concatenate([item.video.frames for item in filmed.train]), 0, 120, seeds.derive(1), print)
+    lesson.learn(np.concatenate([item.video.frames for item in filmed.train]), 0, 60, seeds.derive(1), print)
     with torch.no_grad():
         kernels = predictor.eval()(*lesson.code(0, 0))
     frames = np.concatenate([item.video.frames for item in filmed.calibration])

@@ -60,9 +60,8 @@ class Descent:
             raise Diverged(f"the loss of {self.name} became {loss.item()} in step {done + 1}")
         for group in self.optimizer.param_groups:
             group["lr"] = self.pace.rate * group["share"] * self.pace.schedule(done / self.steps)
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward(inputs=self.parameters)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.pace.clip)
         if not torch.isfinite(norm):
             raise Diverged(f"the gradient of {self.name} became {norm.item()} in step {done + 1}")
