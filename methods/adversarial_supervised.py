@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from bench import method
 from bench.nets.adversarial import SIZES, AdversarialAnonymizer
-from bench.nets.contrastive import FaceNet, seen
+from bench.nets.contrastive import FaceNet, Stream, seen
 
 
 @method("adversarial_supervised")
@@ -43,7 +43,7 @@ class AdversarialSupervised(AdversarialAnonymizer):
     def privacy_network(self, development, profile: str) -> FaceNet:
         return FaceNet(profile, development.count("identity"))
 
-    def privacy_loss(self, faces, views: torch.Generator) -> torch.Tensor:
+    def privacy_loss(self, faces, views: Stream) -> torch.Tensor:
         """L_B: cross entropy of the person in one view (crop, mirror, colour, erased patch) of each frame."""
         view = seen(faces.frames[:, None], views, self.game.sizes.view_px)[:, 0]
         return F.cross_entropy(self.game.privacy(self.anonymizer(view)), faces.people)

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bench import Anonymizer, Video, method
-from bench.errors import DataError, Diverged
+from bench import Anonymizer, DataError, Diverged, Video, method
 from bench.nets.descent import Descent, Pace, batches
 from bench.nets.development import as_frames, as_pictures, classes, frames_of, mirrored
 from bench.nets.image import frame_classifier

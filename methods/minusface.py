@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from bench import Anonymizer, Video, method
-from bench.errors import DataError, Diverged
+from bench import Anonymizer, DataError, Diverged, Video, method
 from bench.nets.block_dct import GREY, FrequencyCodec
 from bench.nets.descent import Descent, Pace, batches, cosine, drops
 from bench.nets.development import as_frames, as_pictures, classes, frames_of, mirrored

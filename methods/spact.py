@@ -6,7 +6,7 @@ import torch
 
 from bench import method
 from bench.nets.adversarial import AdversarialAnonymizer
-from bench.nets.contrastive import FaceNet, nt_xent, two_views
+from bench.nets.contrastive import FaceNet, Stream, nt_xent, two_views
 
 TEMPERATURE = 0.1
 
@@ -45,7 +45,7 @@ class SPAct(AdversarialAnonymizer):
     def privacy_network(self, development, profile: str) -> FaceNet:
         return FaceNet(profile)
 
-    def privacy_loss(self, faces, views: torch.Generator) -> torch.Tensor:
+    def privacy_loss(self, faces, views: Stream) -> torch.Tensor:
         """L_B: two views of each frame through the anonymizer; it reads frames (N, 3, S, S) and nothing else."""
         pair = two_views(faces.frames, views, self.game.sizes.view_px)
         first, second = (self.game.privacy(self.anonymizer(view)) for view in pair)

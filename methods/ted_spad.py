@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from bench import CLIP_FRAMES, DataError, method
 from bench.nets.adversarial import SIZES, AdversarialAnonymizer, clip_at, seen_clips
 from bench.nets.clip_readers import ClipReader
-from bench.nets.contrastive import FaceNet, nt_xent, two_views
+from bench.nets.contrastive import FaceNet, Stream, nt_xent, two_views
 from bench.nets.minimax import Acts
 from bench.nets.nested_unet import NestedUNet, load_published
 
@@ -86,7 +86,7 @@ class TedSpad(AdversarialAnonymizer):
     def privacy_network(self, development, profile: str) -> FaceNet:
         return FaceNet(profile)
 
-    def privacy_loss(self, faces, views: torch.Generator) -> torch.Tensor:
+    def privacy_loss(self, faces, views: Stream) -> torch.Tensor:
         """L_B: two views of each frame through the anonymizer; it reads frames (N, 3, S, S) and nothing else."""
         pair = two_views(faces.frames, views, self.game.sizes.view_px)
         first, second = (self.game.privacy(self.anonymizer(view)) for view in pair)
@@ -99,7 +99,7 @@ class TedSpad(AdversarialAnonymizer):
         triplet = F.triplet_margin_loss(anchor, positive, negative, margin=MARGIN)
         return self.cross_entropy(logits[:len(acts.clips)], acts.expressions) + TRIPLET_WEIGHT * triplet
 
-    def draw_acts(self, development, rng: np.random.Generator, views: torch.Generator, sizes) -> Acts:
+    def draw_acts(self, development, rng: np.random.Generator, views: Stream, sizes) -> Acts:
         """Anchors, positives (the same frames, seen otherwise) and negatives (other frames) of random videos."""
         usable = [i for i, video in enumerate(development.videos) if len(video) >= 2]
         numbers = rng.choice(usable, sizes.clips)

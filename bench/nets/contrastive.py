@@ -10,6 +10,7 @@ from torch.nn import functional as F
 FEATURES = 128  # of the head, on the unit sphere
 GREY = (0.299, 0.587, 0.114)
 FAINT = 0.1  # half range of brightness, contrast and saturation
+Stream = torch.Generator  # from which random views are drawn, seeded by the harness
 ERASED = (0.08, 0.17)  # sides of the erased rectangle, in sides of the picture
 
 
