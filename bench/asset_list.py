@@ -30,6 +30,7 @@ ASSETS = {
     "expression_code_method": Asset("expression", "coder", 14, 4),
     "autoencoder_method": Asset("pixels", "autoencoder", 14, 2),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
+    "source_faces_method": Asset("pictures", "none", 0, 6),  # no network: six pictures of every public person
 }
 
 

@@ -10,6 +10,7 @@ have different seeds and, for identity, different architectures: what evaluates 
                 or a small convolutional reader of clips (clip_expression_method), for the avatars
     avatar      no network: what one public person looks like while acting each expression (bench/avatar.py)
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
+    pictures    no network: pictures of public people, whose identity a method may put in the place of another
 
 Frame coders and the autoencoder, which only methods use, are trained in `bench.method_assets`.
 """
@@ -30,6 +31,7 @@ from bench import seeds
 from bench.asset_list import ASSETS, Asset
 from bench.avatar import acted
 from bench.data.clips import Clips, Row
+from bench.data.public_faces import pictures
 from bench.method_assets import train_autoencoder, train_coder
 from bench.nets import clip_expression
 from bench.nets.architectures import architecture
@@ -51,6 +53,8 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     """Train one asset on the public people of `clips`; returns its tensors as arrays."""
     asset = ASSETS[name]
     rows = clips.rows("public")
+    if asset.task == "pictures":
+        return pictures(clips, asset.per_video)
     if asset.task == "avatar":
         return acted(clips)
     if asset.architecture in ("coder", "autoencoder"):

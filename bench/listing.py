@@ -45,7 +45,9 @@ def _weights() -> Iterator[str]:
     known = shipped()
     for name, asset in ASSETS.items():
         origin = f"shipped, SHA-256 {known[name].sha256[:12]}" if name in known else "trained when first needed"
-        yield f"  {name:<18} {asset.architecture}, learns {asset.task} from public people; {origin}"
+        what = f"{asset.task} of public people" if asset.architecture == "none" else \
+            f"{asset.architecture}, learns {asset.task} from public people"
+        yield f"  {name:<18} {what}; {origin}"
     yield f"  {'mtcnn':<18} face detector, weights inside the facenet-pytorch wheel"
 
 

@@ -15,6 +15,7 @@ from bench.run import suite
 from bench.run.cache import WorkFolder
 from bench.run.plan import Request, make_plan
 from bench.run.released import open_release
+from bench.run.worker_main import Session
 
 LONG = suite.load(str(PLUGINS / "long.toml"))
 FACTS = {"lane": "none", "needs": [], "assets": [], "fits": False, "control": None, "doc": "", "variants": [],
@@ -77,6 +78,19 @@ def test_without_noise_there_is_one_draw(planned):
     again = declared["release again blur"].config
     assert (again["draws"], again["parts"], again["subset"]) == (3, ["probe"], "one")
     assert declared["score redraw on blur"].config["draws"] == 3
+
+
+def test_a_method_without_a_claim_may_say_that_its_release_is_random(planned):
+    stages = planned({"random_release": True})
+    assert stages["release blur"].config["draws"] == {"development": 2, "enrolment": 2}
+    assert stages["release again blur"].config["draws"] == 3 == stages["score redraw on blur"].config["draws"]
+    assert planned({"random_release": False})["release blur"].config["draws"] == 1
+    said = {}
+    for name in ("minusface", "controlled", "blur", "pixelate"):
+        session = Session()
+        session.load({"name": name, "variant": None, "profile": "tiny"}, {})
+        said[name] = session.facts({}, {})[0]["random_release"]
+    assert said == {"minusface": True, "controlled": False, "blur": False, "pixelate": False}
 
 
 def test_a_name_in_via_that_is_nothing_is_refused(planned):

@@ -86,7 +86,7 @@ class Builder:
     def release(self, method: Spec, facts: Mapping[str, Any], title: str = "release", **request: Any) -> Stage:
         """A release as it is asked for; by default all parts, the suite's draws, assembled."""
         (base, inputs), plugins = self.fitted(method, facts), (("methods", method.name),)
-        draws = self.suite.draws if facts["lane"] != "none" else 1  # without noise every draw is the same
+        draws = self.suite.draws if is_random(facts) else 1  # without chance every draw is the same
         config = {**base, "parts": PARTS, "draws": draws, "decoding": "assembled", **request}
         if facts["lane"] != "enforced":
             return self.stage("release", f"{title} {method}", config, inputs, plugins)
@@ -105,7 +105,7 @@ class Builder:
 
     def _redrawn(self, road: Road) -> Stage:
         """Many releases of one probe clip a person and label; where nothing is random, the ordinary release."""
-        if road.facts["lane"] == "none":
+        if not is_random(road.facts):
             return road.assembled
         return self.release(road.method, road.facts, "release again", parts=["probe"], decoding="isolated",
                             draws=self.suite.redraws, subset="one")
@@ -259,6 +259,11 @@ class Builder:
                   "columns": [asdict(c) for c in columns], "digest": digest, **more}
         label = more.get("attack") or more["metric"] + (f"@{more['evaluator']}" if more.get("evaluator") else "")
         return self.stage("score", f"score {label} on {road.name}", config, {"clips": self.clips, **trials})
+
+
+def is_random(facts: Mapping[str, Any]) -> bool:
+    """Do two releases of one video differ? Where there is a claim always, else when the method says so."""
+    return facts["lane"] != "none" or facts.get("random_release", False)
 
 
 def _is(plugin: Any, kind: type) -> bool:

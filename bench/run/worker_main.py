@@ -61,6 +61,7 @@ class Session:
                        "inspects": list(self.method.inspects)}
         return {**private, "lane": cls.lane, "needs": sorted(cls.needs), "assets": list(cls.assets), "fits": cls.fits,
                 "memory_between_clips": cls.memory_between_clips, "control": cls.control, "claim": claim,
+                "random_release": bool(getattr(self.method, "random_release", False)),  # of a method without a claim
                 "doc": cls.__doc__ or "", "variants": sorted(cls.variants)}, {}
 
     def state(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
