@@ -18,9 +18,10 @@ from bench.measures import (
     ThreatModel,
     VideoMetric,
 )
-from bench.privacy.claims import FullClaim, LabelClaim, PixelsClaim
+from bench.privacy.claims import EventClaim, FullClaim, LabelClaim, PixelsClaim
 from bench.privacy.contract import Branch, Plan, PrivateMethod
 from bench.registry import attack, dataset, method, metric
+from bench.report_measures import ReportMetric, Reports, Stream
 from bench.types import (
     CLIP_FRAMES,
     NO_CLAIM,
@@ -39,8 +40,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Branch", "Claim", "Column", "Compare", "ConfigError",
-    "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "FullClaim", "Identify", "LabelClaim",
-    "Match", "Method", "Metric", "Noise", "Opened", "Pair", "PixelsClaim", "Plan", "PluginError", "Prepared",
-    "PrivateMethod", "Recover", "Sample", "SetMetric", "Source", "ThreatModel", "UserError", "Video", "VideoMetric",
+    "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "EventClaim", "FullClaim", "Identify",
+    "LabelClaim", "Match", "Method", "Metric", "Noise", "Opened", "Pair", "PixelsClaim", "Plan", "PluginError",
+    "Prepared", "PrivateMethod", "Recover", "ReportMetric", "Reports", "Sample", "SetMetric", "Source", "Stream",
+    "ThreatModel", "UserError", "Video", "VideoMetric",
     "attack", "dataset", "method", "metric",
 ]

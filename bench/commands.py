@@ -176,10 +176,10 @@ def prepare(name: str, root: Path | None, workdir: Path, display_kind: str | Non
     work = WorkFolder(workdir)
     with work.open_for_writing():
         plan = make_plan(Request(suite, root=root), work)
-        stage = next(s for s in plan.stages if s.kind == "clips" and s.config["dataset"] == name)
+        stage = next(s for s in plan.stages if s.kind in ("clips", "streams") and s.config["dataset"] == name)
         outcome = execute(work, Plan([stage], [], {}, suite), 1, display_kind)
     if not outcome.failed:
-        print(f"Prepared in {work.stage('clips', stage.digest)}. Next: `veilbench data check {name}`.")
+        print(f"Prepared in {work.stage(stage.kind, stage.digest)}. Next: `veilbench data check {name}`.")
     return 2 if outcome.failed else 0
 
 

@@ -11,10 +11,11 @@ from conftest import ROOT
 
 # Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
 LAYERS = (
-    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures",),
+    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures",), ("bench.report_measures",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
      "bench.stats", "bench.open_set", "bench.frechet",
-     "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
+     "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*", "bench.traffic", "bench.reports",
+     "bench.report_scores"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
@@ -32,7 +33,7 @@ OWNERS = {
     "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
     "transformers": ("bench/nets/*.py",),
     "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
-    "typer": ("bench/cli.py",),
+    "typer": ("bench/cli.py",), "libsumo": ("bench/data/crossing/simulate.py",),
 }
 FILES = sorted(p for top in ("bench", "methods", "attacks", "metrics") for p in (ROOT / top).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -110,7 +111,8 @@ def test_the_layer_rule_sees_a_wrong_import(importer, imported):
 
 def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
-               "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting")
+               "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting", "bench.traffic",
+               "bench.reports", "bench.report_scores")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
     assert not wrong
@@ -250,7 +252,8 @@ def test_third_party_imports_are_declared():
     import sys
     import tomllib
 
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = project["dependencies"] + project["optional-dependencies"]["traffic"]
     names = {d.split(">")[0].split("=")[0].split("<")[0].strip().lower() for d in declared}
     spelled = {"cv2": "opencv-python-headless", "skimage": "scikit-image", "sklearn": "scikit-learn",
                "facenet_pytorch": "facenet-pytorch"}

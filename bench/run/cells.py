@@ -89,6 +89,8 @@ def ceiling_of(column: Mapping[str, Any], loss: Mapping[str, Any] | None, result
     faces k times the loss of one (mu sqrt(k)). A renderer with memory may read all clips of a video, so a frame of it
     counts as all of them.
     """
+    if result.get("ceilings"):
+        return result["ceilings"].get(column_key(column["id"], column["params"]))
     name, limited = column["id"], (*RATES, "tar", "dir", "eer")
     if loss is None or name not in limited or not result.get("clips_read") or not len(rows["value"]):
         return None

@@ -13,6 +13,7 @@ from bench.errors import ConfigError, nearest
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
 from bench.run.enforced import short_claim
+from bench.run.report_rows import ReportBuilder, is_traffic
 from bench.run.rows import Builder
 from bench.run.stages import Stage
 from bench.run.suite import Suite
@@ -52,9 +53,9 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
         for spec in specs:
             registry.settings(kind, spec)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
-    builder = Builder(suite, request.root)
+    builder = ReportBuilder(suite, request.root) if is_traffic(suite.dataset) else Builder(suite, request.root)
     scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
-    if suite.again and (again := Spec.parse(suite.again)) in methods:
+    if suite.again and isinstance(builder, Builder) and (again := Spec.parse(suite.again)) in methods:
         scores += Builder(suite, request.root, again=True).row(again, facts[str(again)], attacks, metrics)
     stages: dict[str, Stage] = {}
     for score in scores:
