@@ -32,7 +32,8 @@ class EventLLR(Stream):
     threat = ThreatModel(knows="the stream with and without the event, and every scale", reads="transcript",
                          trained_on="nothing")
     events = EVENTS
-    columns = tuple(Column("auc", "rate", "lower", 0, 1, f"Event AUC: {_TITLES[e]}", params={"event": e},
+    columns = tuple(Column("auc", "rate", "lower" if e == "experts" else "none", 0, 1,
+                           f"Event AUC: {_TITLES[e]}", params={"event": e},
                            role="privacy" if e == "experts" else "descriptive") for e in EVENTS)
 
     def auc(self, shift: Mapping[str, np.ndarray], noise: Mapping[str, Noise]) -> float:

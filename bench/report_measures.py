@@ -48,7 +48,7 @@ class Reports:
 
 
 class ReportMetric:
-    """Numbers of report streams (traffic). Columns of statistic "mean" come from `values`, "jackknife" from `number`."""
+    """Numbers of report streams. Columns of statistic "mean" come from `values`, those of "jackknife" from `number`."""
 
     name: ClassVar[str] = ""
     columns: ClassVar[tuple[Column, ...]] = ()

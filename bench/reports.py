@@ -19,7 +19,6 @@ from bench.privacy.contract import CHUNK_STEPS, Branch, Plan, PrivateMethod
 from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, WINDOW_S, columns, windows
 
 UNIT = Fraction(1, 40)  # of a spend: policies count in fortieths, so that sums are exact
-COUNTS = slice(0, 4)  # the components that are counts
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,14 @@ class ReportMethod(PrivateMethod):
     # ---- public data ----
 
     def fit(self, data, assets, ctx):
-        """`data.steps`: int (N, chunks, 12) of public episodes; their window medians are what is shown at first."""
-        self.prior = np.median(windows(data.steps).reshape(-1, len(COMPONENTS)), axis=0)
+        """`data.steps`: int (N, chunks, 12) of public episodes. What is shown at first: medians of their windows, and
+        of states the share of each, so that the most frequent one leads.
+        """
+        shown = windows(data.steps).reshape(-1, len(COMPONENTS))
+        self.prior = np.median(shown, axis=0)
+        for expert in EXPERTS:
+            if expert.label:
+                self.prior[columns(expert.name)] = shown[:, columns(expert.name)].mean(axis=0)
 
     def state(self):
         return {"prior": self.prior}

@@ -15,6 +15,7 @@ class PublicMedian(ReportMethod):
     none; the baseline of PROTOCOL 5.
     """
 
+    control = "negative"
     variants = {"max": {"accountant": "max"}}
 
     def __init__(self, *, accountant: str = "sum"):

@@ -18,15 +18,20 @@ class VTPMStyle(ReportMethod):
     sign and the weather; vehicles are not spoken of. Nothing is noised, so whoever knows the rest of the window sees
     whether one person was there: no formal claim, and the positive control of the event attacks. In the manner of
     VTPM (text reports of pedestrian activity); its detector and language model are not rebuilt, the reports are made
-    from exact fields by the template that all methods share.
+    from exact fields by the template that all methods share. Source: VTPM, as BR-MoE cites it.
     """
 
     lane = "none"
+    control = "positive"
+    fits = False
 
     def __init__(self):
         super().__init__()
         self.branches = tuple(Branch(e.name, dim=e.dim, norm="box", clip=EXACT, noise=None) for e in SPOKEN)
         self.terms = FullClaim(unit="none")
+
+    def load(self, state):
+        """Nothing is fitted."""
 
     def spends(self, view: View) -> np.ndarray:
         return np.zeros((len(view.asked), 4), dtype=np.int64)

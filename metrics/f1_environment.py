@@ -1,4 +1,4 @@
-"""Is the reported weather the right one?"""
+"""Whether the reported weather is the right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the reported sign the right one?"""
+"""Whether the reported sign is the right one."""
 
 from __future__ import annotations
 

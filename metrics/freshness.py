@@ -13,8 +13,8 @@ class Freshness(ReportMetric):
     is this window's own; where nothing has ever been released, since the start of the episode. Source: PROTOCOL 5.
     """
 
-    columns = (Column("coverage", "rate", "higher", 0, 1, "Coverage of the asked slots"),
-               Column("age", "s", "lower", 0, 1e6, "Age of the answer"))
+    columns = (Column("coverage", "rate", "higher", 0, 1, "Coverage of the asked slots", role="utility"),
+               Column("age", "s", "lower", 0, 1e6, "Age of the answer", role="utility"))
 
     def values(self, reports: Reports):
         return {"coverage": coverage(reports), "age": asked_age(reports)}

@@ -14,7 +14,8 @@ class MAEVehicle(ReportMetric):
     missing report has no error, so that "all" is undefined for a method that leaves slots empty. Source: PROTOCOL 5.
     """
 
-    columns = tuple(Column("mae_vehicle", "vehicles", "lower", 0, 1000, f"Vehicle MAE, {slots} slots",
+    columns = tuple(Column("mae_vehicle", "1", "lower" if slots == "all" else "none", 0, 1000,
+                           f"Vehicle MAE, {slots} slots",
                            role="utility" if slots == "all" else "descriptive", params={"slots": slots})
                     for slots in SLOTS)
 

@@ -13,7 +13,8 @@ class Utility(ReportMetric):
     priority (idle slots count nothing); beside it every slot with the same weight. Source: PROTOCOL 5.
     """
 
-    columns = tuple(Column("utility", "rate", "higher", 0, 1, f"Utility, {by}", statistic="jackknife",
+    columns = tuple(Column("utility", "rate", "higher" if by == "by priority" else "none", 0, 1,
+                           f"Utility, {by}", statistic="jackknife",
                            role="utility" if by == "by priority" else "descriptive",
                            params={"slots": "weighted" if by == "by priority" else "equal"})
                     for by in ("by priority", "all slots alike"))

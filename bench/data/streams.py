@@ -58,13 +58,14 @@ def write_streams(adapter: StreamDataset, root: Path | None, seed: int, out: Pat
     if table.steps.shape[2] != len(COMPONENTS) or (table.steps < 0).any():
         raise DataError(f"The table of {adapter.name} has values {table.steps.shape}, least {table.steps.min()}.",
                         "Counts are not negative, and there are twelve components.", "")
+    steps = table.steps.astype(np.int16)
     asked = requests(seed, adapter.name, len(table.ids), slots)
-    np.savez_compressed(out / "streams.npz", steps=table.steps.astype(np.int16), public=table.public,
+    np.savez_compressed(out / "streams.npz", steps=steps, public=table.public,
                         asked=asked.expert, priority=asked.priority)
     split = hashlib.sha256(json.dumps([[i, bool(p)] for i, p in zip(table.ids, table.public, strict=True)]).encode())
     info = {"name": adapter.name, "title": adapter.title, "licence": adapter.licence, "track": adapter.track,
             "publishable": adapter.publishable, "ids": list(table.ids), "chunks": table.steps.shape[1],
-            "slots": slots, "seed": seed, "split": split.hexdigest(), "manifest": digest(table.steps),
+            "slots": slots, "seed": seed, "split": split.hexdigest(), "manifest": digest(steps),
             "left_over_chunks": table.steps.shape[1] - slots * WINDOW_CHUNKS,
             "videos": len(table.ids), "people": int((~table.public).sum())}
     (out / "dataset.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
@@ -79,7 +80,7 @@ class Streams:
         with np.load(self.folder / "streams.npz") as found:
             self.steps, self.public = found["steps"], found["public"]
             self.requests = Requests(found["asked"], found["priority"])
-        if digest(self.steps.astype(np.int16)) != self.info["manifest"]:
+        if digest(self.steps) != self.info["manifest"]:
             raise DataError(f"{self.folder / 'streams.npz'} is not what was prepared.", "", "Prepare it again.")
 
     def test(self) -> np.ndarray:

@@ -37,7 +37,7 @@ def blank_cells(config: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "title": column["title"], "chance": None, "ceiling": None, "n": 0, "people": 0,
                 "seeds": list(config["seeds"]), "status": "missing", "source": "measured", "digest": config["digest"],
                 "split": None, "params": column["params"], "text": None, "control": config["control"],
-                "person_values": {}, "details": None,
+                "person_values": {}, "details": None, "track": config.get("track", "face"),
                 "column": column_key(column["id"], column["params"])}
         cells.append({"id": cell_id(cell), **cell})
     return cells

@@ -19,6 +19,8 @@ from bench.run.stages import Stage
 from bench.run.suite import Suite
 from bench.run.workers import method_facts
 
+CONTROLS = ("original", "blackout", "vtpm_style", "public_median")  # of the faces, then of the traffic track
+
 
 @dataclass(frozen=True)
 class Request:
@@ -67,7 +69,7 @@ def _with_controls(request: Request, suite: Suite) -> list[str]:
     """The methods asked for, with the suite's controls before them: a column without controls proves nothing."""
     if not request.methods:
         return list(suite.methods)
-    controls = [m for m in suite.methods if m in ("original", "blackout")]
+    controls = [m for m in suite.methods if m in CONTROLS]
     return list(dict.fromkeys([*controls, *request.methods]))
 
 

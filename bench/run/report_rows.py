@@ -84,7 +84,7 @@ class ReportBuilder:
         used = (("methods", method.name), (kind, spec.name))
         config = {"method": method.name, "variant": method.variant, "dataset": self.suite.dataset,
                   "profile": self.suite.profile, "lane": facts["lane"], "claim": facts["claim"],
-                  "control": facts["control"], "attack": None, "evaluator": None, "via": "direct",
+                  "control": facts["control"], "attack": None, "evaluator": None, "via": "direct", "track": "traffic",
                   "draws": release.config["draws"], "seeds": [self.seed], "loss": None, "suite": self.suite.name,
                   "decoding": "assembled", "plugins": {f"{k}/{n}": registry.source_digest(k, n) for k, n in used},
                   "columns": [asdict(c) for c in columns], "digest": digest, **more}

@@ -38,7 +38,7 @@ from bench.run.stages import Job
 from bench.run.views import fitted_state, load_tensors, save_tensors
 from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns
 
-CLEAR = EventClaim(WINDOW_CHUNKS, 1, (Fraction(1),), (Fraction(0),) * SLOTS)  # windows of a method without a claim
+CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # windows of a method without a claim
 
 
 def run_prepare(job: Job) -> None:

@@ -42,7 +42,10 @@ def library() -> Any:
 
 
 def run_episode(sumo: Any, episode: int) -> tuple[np.ndarray, np.ndarray]:
-    """(counts uint8 (1200, 4): moving, stopped, walking, waiting; tracks int32 (n, 7), columns TRACK, by object, then frame)."""
+    """(counts uint8 (1200, 4): moving, stopped, walking, waiting; tracks int32 (n, 7), columns TRACK).
+
+    Tracks are sorted by object, then frame.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "routes.xml"
         path.write_text(routes(episode), encoding="utf-8")
