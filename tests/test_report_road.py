@@ -121,6 +121,24 @@ def test_what_belongs_to_the_other_track_is_refused(tmp_path, monkeypatch, chang
         planned(tmp_path, monkeypatch, **change)
 
 
+def test_prepare_and_check_know_streams(tmp_path, cli, monkeypatch):
+    """A prepared copy is checked against its manifest; one changed value is found."""
+    work = tmp_path / "runs"
+    monkeypatch.setenv(registry.EXTRA, str(PLUGINS / "few_streams.py"))
+    registry._locations.cache_clear()
+    made = cli("data", "prepare", "few_streams", "--workdir", work, "--display", "none")
+    assert made.code == 0 and "data check few_streams" in made.out, made
+    assert cli("data", "check", "few_streams", "--workdir", work).code == 0
+    path = next(work.rglob("streams.npz"))
+    with np.load(path) as found:
+        arrays = {k: found[k].copy() for k in found}
+    arrays["steps"].flat[5] += 1
+    path.chmod(0o644)
+    np.savez_compressed(path, **arrays)
+    bad = cli("data", "check", "few_streams", "--workdir", work)
+    assert bad.code == 1 and "not what was prepared" in bad.out
+
+
 class Given(StreamDataset):
     """A dataset with the table that a test wants."""
 
@@ -153,3 +171,8 @@ def test_the_site_builds_with_a_traffic_board(finished):
     out, err = run.communicate(timeout=300)
     assert run.returncode == 0, out + err
     assert "traffic track" in (finished / "site" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_traffic_method_releases_no_video_file(tmp_path, cli):
+    found = cli("release", "task_dp", tmp_path / "talk.mp4", "-o", tmp_path / "out.mkv")
+    assert found.code == 2 and "reports on a traffic stream" in found.err and not list(tmp_path.glob("out*"))

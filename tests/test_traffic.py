@@ -238,6 +238,22 @@ def test_public_median_releases_nothing_and_shows_the_median():
     assert shown[0, 0, 4:8].argmax() == frequent and shown[0, 0, 4:8].sum() == pytest.approx(1)
 
 
+def test_the_example_of_the_documents_is_a_policy(monkeypatch):
+    import re
+    from pathlib import Path
+
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    block = next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "vehicles_only" in b)
+    space = {"__name__": "example"}
+    exec(compile(block, "CONTRIBUTING.md", "exec"), space)
+    method = space["VehiclesOnly"]()
+    method.prior = np.zeros(12)
+    made, _, _ = released(method)
+    assert made.spends["traffic"][0] == [F(2, 5), 0] * 5 and price(full_claim(method)).epsilon_sum == 4
+    assert not any(e for own in made.spends["signs"] for e in own)
+
+
 # ---- reports ----
 
 def test_missing_values_are_the_last_ones_then_the_prior():

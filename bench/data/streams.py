@@ -86,3 +86,12 @@ class Streams:
     def test(self) -> np.ndarray:
         """Numbers of the test episodes."""
         return np.flatnonzero(~self.public)
+
+
+def check_streams(folder: Path) -> list[str]:
+    """What is wrong with a prepared folder, in sentences; empty when it is as it was prepared."""
+    try:
+        Streams(folder)
+    except (DataError, OSError, ValueError, KeyError) as error:
+        return [error.what if isinstance(error, DataError) else f"streams.npz cannot be read ({type(error).__name__})"]
+    return []

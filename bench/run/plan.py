@@ -104,6 +104,11 @@ def asset_stage(suite: Suite, name: str) -> Stage:
     return Builder(suite, None).asset(name)
 
 
+def dataset_stage(suite: Suite, root: Path | None) -> Stage:
+    """The stage that prepares the suite's dataset."""
+    return ReportBuilder(suite, root).streams if is_traffic(suite.dataset) else Builder(suite, root).clips
+
+
 def with_options(suite: Suite, *, dataset: str | None = None, seeds: Sequence[int] = (),
                  profile: str | None = None) -> Suite:
     """The suite with what the command line changes."""
