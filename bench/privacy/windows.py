@@ -24,7 +24,7 @@ def clip_chunks(values: np.ndarray, branch: Branch, steps: int) -> tuple[np.ndar
     A chunk that is not finite counts as the fixed vector; it is never dropped, since the denominator is public.
     """
     flat = np.asarray(values, dtype=np.float64).reshape(-1, branch.dim)
-    failed = ~np.isfinite(flat).all(axis=1)
+    failed = np.asarray(~np.isfinite(flat).all(axis=1))  # (N * chunks,)
     clipped, _ = clip_rows(np.where(failed[:, None], 0.0, flat) * steps, branch, len(flat))
     return clipped.reshape(values.shape), failed.reshape(values.shape[:-1])
 

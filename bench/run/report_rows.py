@@ -66,7 +66,7 @@ class ReportBuilder:
 
     def _measured(self, kind: str, stage: str, spec: Spec, wanted: type, method: Spec, facts: Mapping[str, Any],
                   release: Stage) -> Stage:
-        cls = registry.get(kind, spec.name)
+        cls: Any = registry.get(kind, spec.name)
         if not (isinstance(cls, type) and issubclass(cls, wanted)):
             raise ConfigError(f"{spec} does not read reports of a traffic stream.",
                               f"{self.suite.dataset} is a dataset of the traffic track.", "Leave it out of the suite.")

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,8 @@ def digests(counts: np.ndarray, tracks: Mapping[int, np.ndarray], version: str) 
 def write(folder: Path, counts: np.ndarray, tracks: Mapping[int, np.ndarray], version: str) -> None:
     """Pack into `folder`; the same arrays give the same bytes."""
     np.savez_compressed(folder / "counts.npz", delta=np.diff(counts, axis=1, prepend=np.uint8(0)))
-    np.savez_compressed(folder / "tracks.npz", **{f"e{e}": _packed(t) for e, t in sorted(tracks.items())})
+    packed: dict[str, Any] = {f"e{e}": _packed(t) for e, t in sorted(tracks.items())}
+    np.savez_compressed(folder / "tracks.npz", **packed)
     text = json.dumps(digests(counts, tracks, version), indent=1)
     (folder / "digests.json").write_text(text + "\n", encoding="utf-8")
 
