@@ -77,7 +77,8 @@ class ReportBuilder:
                            (kind, spec.name))
         digest = digest_json([registry.source_digest(kind, spec.name), str(spec)])
         more = {"attack": str(spec)} if kind == "attacks" else {"metric": spec.name, "evaluator": spec.variant}
-        return self._score(method, facts, cls.columns, made, release, digest, kind, spec, more)
+        columns: Sequence[Column] = registry.get(kind, spec.name).columns
+        return self._score(method, facts, columns, made, release, digest, kind, spec, more)
 
     def _score(self, method: Spec, facts: Mapping[str, Any], columns: Sequence[Column], made: Stage, release: Stage,
                digest: str, kind: str, spec: Spec, more: dict[str, Any]) -> Stage:
