@@ -18,6 +18,7 @@ class RecoverRVRT(NetworkRecover):
 
     threat = ThreatModel(knows="released clips of development people beside their originals", reads="clip",
                          trained_on="development pairs", decoding="isolated")
+    published = "rvrt"
 
     def __init__(self, *, epochs: int = 3, clips: int = 240):
         super().__init__(epochs=epochs, clips=clips)

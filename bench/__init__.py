@@ -1,22 +1,32 @@
 """Veilbench: the names that a plug-in author may import. Importing this package does not import torch."""
 
+from bench.diagnostics import (
+    Anatomy,
+    Assignments,
+    Diagnostic,
+    Labelled,
+    Opened,
+    Probe,
+    Repeat,
+    Reread,
+    told_apart,
+)
 from bench.errors import ConfigError, DataError, Diverged, PluginError, UserError
 from bench.measures import (
     Attack,
     Column,
     Compare,
-    Diagnostic,
     Evaluator,
     Identify,
     Match,
     Metric,
     Noise,
-    Opened,
     Pair,
     Recover,
     SetMetric,
     ThreatModel,
     VideoMetric,
+    column_key,
 )
 from bench.privacy.claims import EventClaim, FullClaim, LabelClaim, PixelsClaim
 from bench.privacy.contract import Branch, Plan, PrivateMethod
@@ -39,10 +49,10 @@ from bench.types import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "CLIP_FRAMES", "NO_CLAIM", "Anonymizer", "Attack", "Branch", "Claim", "Column", "Compare", "ConfigError",
-    "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "EventClaim", "FullClaim", "Identify",
-    "LabelClaim", "Match", "Method", "Metric", "Noise", "Opened", "Pair", "PixelsClaim", "Plan", "PluginError",
-    "Prepared", "PrivateMethod", "Recover", "ReportMetric", "Reports", "Sample", "SetMetric", "Source", "Stream",
-    "ThreatModel", "UserError", "Video", "VideoMetric",
-    "attack", "dataset", "method", "metric",
+    "CLIP_FRAMES", "NO_CLAIM", "Anatomy", "Anonymizer", "Assignments", "Attack", "Branch", "Claim", "Column",
+    "Compare", "ConfigError", "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "EventClaim",
+    "FullClaim", "Identify", "LabelClaim", "Labelled", "Match", "Method", "Metric", "Noise", "Opened", "Pair",
+    "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Probe", "Recover", "Repeat", "ReportMetric",
+    "Reports", "Reread", "Sample", "SetMetric", "Source", "Stream", "ThreatModel", "UserError", "Video",
+    "VideoMetric", "attack", "column_key", "dataset", "method", "metric", "told_apart",
 ]

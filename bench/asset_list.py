@@ -23,7 +23,12 @@ ASSETS = {
     "clip_identity_eval": Asset("identity", "clip_vit", 120, 1),
     "expression_method": Asset("expression", "x3d", 100, 1),
     "expression_eval": Asset("expression", "x3d", 100, 1),
+    "clip_expression_method": Asset("expression", "clip_cnn", 60, 1),
+    "avatar_method": Asset("avatar", "frames", 0, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
+    "identity_code_method": Asset("identity", "coder", 8, 4),
+    "expression_code_method": Asset("expression", "coder", 14, 4),
+    "autoencoder_method": Asset("pixels", "autoencoder", 14, 2),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),
 }
 

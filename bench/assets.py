@@ -7,7 +7,11 @@ have different seeds and, for identity, different architectures: what evaluates 
                 or from a clip                   a joint space-time transformer (clip_identity_eval)
     expression  which expression, from a clip    X3D, 4 frames; it also learns where the landmarks of the made
                 public faces are, which gives a small network something to see from the first epoch on
+                or a small convolutional reader of clips (clip_expression_method), for the avatars
+    avatar      no network: what one public person looks like while acting each expression (bench/avatar.py)
     feature     attributes and expression of a frame, for perceptual distances; resnet10t
+
+Frame coders and the autoencoder, which only methods use, are trained in `bench.method_assets`.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ from torch.nn import functional as F
 
 from bench import seeds
 from bench.asset_list import ASSETS, Asset
+from bench.avatar import acted
 from bench.data.clips import Clips, Row
+from bench.method_assets import train_autoencoder, train_coder
+from bench.nets import clip_expression
 from bench.nets.architectures import architecture
 from bench.nets.clip_attackers import clip_recipe
 from bench.nets.clip_vit import SIZES as VIT_SIZES
@@ -34,7 +41,7 @@ from bench.nets.training import Data, Recipe, train_classifier
 from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips
 from bench.types import CLIP_FRAMES
 
-CLIP_NETS = ("x3d", "clip_vit")  # they read clips, and learn landmarks beside
+CLIP_NETS = ("x3d", "clip_vit", "clip_cnn")  # they read clips, and learn landmarks beside
 LANDMARK_WEIGHT = 3.0
 SHIFT_PX = 3
 
@@ -44,6 +51,10 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     """Train one asset on the public people of `clips`; returns its tensors as arrays."""
     asset = ASSETS[name]
     rows = clips.rows("public")
+    if asset.task == "avatar":
+        return acted(clips)
+    if asset.architecture in ("coder", "autoencoder"):
+        return _train_for_methods(name, clips, rows, seed, int(budget.get("epochs", asset.epochs)), report)
     model, recipe = _build(asset, clips, rows, int(budget.get("epochs", asset.epochs)), seed, name)
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
@@ -55,6 +66,16 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
     if marks is not None:
         state = cut_head(state, len(set(targets)))
     return {k: v.numpy() for k, v in state.items()}
+
+
+def _train_for_methods(name: str, clips: Clips, rows: list[Row], seed: int, epochs: int,
+                       report: Callable[[str], None]) -> dict[str, np.ndarray]:
+    asset, videos = ASSETS[name], [clips.video(row).frames for row in rows]
+    if asset.architecture == "autoencoder":
+        return train_autoencoder(name, videos, epochs, asset.per_video, seed, report)
+    marks = _landmarks(clips, rows) if asset.task == "expression" else None
+    return train_coder(name, videos, _targets(asset.task, clips, rows), None if marks is None else marks.px, epochs,
+                       asset.per_video, seed, report)
 
 
 def _build(asset: Asset, clips: Clips, rows: list[Row], epochs: int, seed: int, name: str) -> tuple[nn.Module, Recipe]:
@@ -73,6 +94,9 @@ def _recipe(word: str, epochs: int, classes: int) -> Recipe:
                       loss=lambda out, want: _label_and_landmarks(out, want, classes))
     if word == "clip_vit":
         return replace(clip_recipe(VIT_SIZES["tiny"], epochs), batch=16, augment=gain_clips,
+                       loss=lambda out, want: _label_and_landmarks(out, want, classes))
+    if word == "clip_cnn":
+        return replace(clip_expression.recipe(epochs), augment=gain_clips,
                        loss=lambda out, want: _label_and_landmarks(out, want, classes))
     return Recipe(epochs=epochs, prepare=as_input, augment=jitter, rate=2e-3)
 
@@ -136,7 +160,7 @@ def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int
 def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None,
           rng: np.random.Generator) -> Data:
     if asset.architecture in CLIP_NETS:
-        return _draw_clips(videos, targets, marks, rng, _random_frames if asset.architecture == "x3d" else _whole_clip)
+        return _draw_clips(videos, targets, marks, rng, _CHOSEN[asset.architecture])
     inputs = [frames[np.sort(rng.choice(len(frames), asset.per_video, replace=False))] for frames in videos]
     return torch.from_numpy(np.concatenate(inputs)), torch.tensor(np.repeat(targets, asset.per_video))
 
@@ -168,6 +192,15 @@ def _random_frames(unpadded: int, rng: np.random.Generator) -> np.ndarray:
 def _whole_clip(unpadded: int, rng: np.random.Generator) -> np.ndarray:
     """Frames of a random clip of a video, chosen as an attacker reads a clip."""
     return clip_frames(unpadded, int(rng.integers(-(-unpadded // CLIP_FRAMES))), VIT_SIZES["tiny"].frames)
+
+
+def _spread_clip(unpadded: int, rng: np.random.Generator) -> np.ndarray:
+    """Frames of a random clip of a video, chosen as the small reader of clips does, from a random first one."""
+    first = int(rng.integers(-(-unpadded // CLIP_FRAMES))) * CLIP_FRAMES
+    return first + clip_expression.chosen_frames(min(CLIP_FRAMES, unpadded - first), float(rng.random()))
+
+
+_CHOSEN = {"x3d": _random_frames, "clip_vit": _whole_clip, "clip_cnn": _spread_clip}
 
 
 def _moved(frames: np.ndarray, mirror: bool, dx: int, dy: int) -> np.ndarray:

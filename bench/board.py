@@ -20,7 +20,8 @@ from typing import Any
 
 import jinja2
 
-from bench.display import Cell, epsilon_text, method_name, public
+from bench.diagnostic_tables import views as diagnostics
+from bench.display import Cell, diagnostic, epsilon_text, method_name, public
 from bench.errors import WorkFolderError
 from bench.registry import ROOT
 from bench.views import boards, columns_of
@@ -90,6 +91,7 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
         text = env.get_template("method.html.j2").render(
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
             card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name),
+            diagnostics=diagnostics(bundle.cells, name),
             siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]], **shared)
         _write(new / pages[name], text)
     _write(new / "data" / "cells.json",
@@ -131,7 +133,7 @@ def paragraphs(doc: str) -> list[dict[str, str]]:
 def _columns(cells: Iterable[Cell]) -> list[dict[str, str]]:
     return [{"name": name, "title": cell.get("title") or name, "role": cell.get("role") or "descriptive",
              "better": cell.get("better") or "none", "unit": cell.get("metric_unit") or ""}
-            for name, cell in columns_of(cells)]
+            for name, cell in columns_of(cell for cell in cells if not diagnostic(cell))]
 
 
 def _claim(info: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -184,11 +184,13 @@ def release(method: Annotated[str, typer.Argument(help="NAME or NAME@VARIANT.")]
 @app.command()
 def table(name: Annotated[str, typer.Argument(help="`veilbench list tables`")], workdir: Workdir = DEFAULT,
           format: Annotated[str, typer.Option("--format", help="md, csv, latex or json.")] = "md",
-          dataset: Annotated[Optional[str], typer.Option("--dataset", help="Only this dataset.")] = None) -> None:
+          dataset: Annotated[Optional[str], typer.Option("--dataset", help="Only this dataset.")] = None,
+          reported: Annotated[Optional[Path], typer.Option("--reported", help="A paper's own numbers, CSV.")] = None,
+          against: Annotated[Optional[Path], typer.Option("--against", help="Another database.")] = None) -> None:
     """Print a table of results."""
     from bench.commands import print_table
 
-    print_table(name, workdir, format, dataset)
+    print_table(name, workdir, format, dataset, reported=reported, against=against)
 
 
 @data_app.command("prepare")

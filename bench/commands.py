@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench import console, exchange, registry, store
+from bench.beside import reported as read_reported
 from bench.errors import ConfigError, DataError, WorkFolderError
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
@@ -101,16 +103,24 @@ def _real_failures(work: WorkFolder, plan: Plan, outcome: Outcome) -> bool:
                if work.failure(stages[d].kind, d).is_file() else True for d in outcome.failed)
 
 
-def print_table(name: str, workdir: Path, format: str, dataset: str | None = None) -> None:
-    """Print a table of the indexed cells."""
-    cells = store.read_cells(database(workdir))
-    if dataset is not None:
+def print_table(name: str, workdir: Path, format: str, dataset: str | None = None, *,
+                reported: Path | None = None, against: Path | None = None) -> None:
+    """Print a table of the indexed cells, with a paper's own numbers or another database's beside, if wanted."""
+    cells = _on(store.read_cells(database(workdir)), dataset)
+    rows = read_reported(reported) if reported else []
+    other = (against.name, _on(store.read_cells(against, mark_stale=False), dataset)) if against else None
+    print(render_table(name, cells, format=format, reported=rows, other=other,
+                       artifacts=exchange.read_artifacts(database(workdir))), end="")
+
+
+def _on(cells: list[dict[str, Any]], dataset: str | None) -> list[dict[str, Any]]:
+    """The cells of one dataset, all without a name. Raises ConfigError where it was never measured."""
+    found = [cell for cell in cells if dataset in (None, cell["dataset"])]
+    if not found and dataset is not None:
         known = sorted({c["dataset"] for c in cells})
-        cells = [c for c in cells if c["dataset"] == dataset]
-        if not cells:
-            raise ConfigError(f"There is no result on {dataset!r}.", f"Measured: {', '.join(known) or 'nothing'}.",
-                              f"`veilbench run demo --dataset {dataset}` would measure it.")
-    print(render_table(name, cells, format=format), end="")
+        raise ConfigError(f"There is no result on {dataset!r}.", f"Measured: {', '.join(known) or 'nothing'}.",
+                          f"`veilbench run demo --dataset {dataset}` would measure it.")
+    return found
 
 
 def build_site_at(workdir: Path, out: Path | None) -> Path:

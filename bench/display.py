@@ -44,6 +44,14 @@ def family(cell: Cell) -> str:
     return "identity" if cell.get("role") == "privacy" else "other"
 
 
+def diagnostic(cell: Cell) -> bool:
+    """Does it speak to the organiser about one method? Such a cell stands on its page, in no section of a board.
+
+    Whatever was measured on changed inputs is one, whatever role it says it has.
+    """
+    return cell.get("role") == "diagnostic" or "intervention" in (cell.get("params") or {})
+
+
 def method_name(cell: Cell) -> str:
     """`blur`, or `blur@8` for a variant. Works for cells and for method descriptions."""
     name = str(cell["method"] if "method" in cell else cell["name"])

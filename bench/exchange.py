@@ -6,10 +6,13 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from bench.errors import DataError
 from bench.run.cache import WorkFolder, write_json
-from bench.store import READABLE, SCHEMA_VERSION, TABLES, write_tables
+from bench.store import READABLE, SCHEMA_VERSION, TABLES, opened, write_tables
 
 
 def export(database: Path, out: Path) -> list[Path]:
@@ -31,10 +34,30 @@ def import_folder(work: WorkFolder, source: Path) -> Path:
     if wrong or manifest["schema"] not in READABLE:
         raise DataError(f"The export {source} does not match its manifest: {', '.join(wrong) or 'other schema'}.",
                         "A changed export is not what was measured.", "Fetch it again.")
+    _check_cells(source)
     target = work.root / "imports" / _sha(path)[:20]
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
+    for name in (*(f"{t}.parquet" for t in TABLES), path.name):  # nothing else that lies there
+        shutil.copyfile(source / name, target / name)
     return target
+
+
+def _check_cells(source: Path) -> None:
+    """Raises DataError where something measured on changed inputs is given out as a column of a release."""
+    rows = pq.read_table(source / "cells.parquet").to_pylist()
+    wrong = [r for r in rows if r["role"] != "diagnostic" and "intervention" in (json.loads(r["params"] or "{}") or {})]
+    if wrong:
+        raise DataError(f"The export {source} gives {len(wrong)} numbers of changed inputs out as {wrong[0]['role']}.",
+                        "An intervention is nobody's release and is never ranked.", "Export again from the run itself.")
 
 
 def _sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_artifacts(path: Path) -> list[dict[str, Any]]:
+    """What every stage of an index took."""
+    fields = ("kind", "seconds", "peak_mb", "finished", "identity")
+    with opened(path) as con:
+        rows = con.execute(f"SELECT {', '.join(fields)} FROM artifacts").fetchall()
+    return [dict(zip(fields, row, strict=True)) for row in rows]

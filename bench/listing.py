@@ -32,10 +32,10 @@ def _suites() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    from bench.tables import TABLES
+    from bench.tables import TABLES, title
 
-    for name in sorted(TABLES):
-        yield f"  {name:<18} {(TABLES[name].__doc__ or '').splitlines()[0]}"
+    for name in TABLES:
+        yield f"  {name:<18} {title(name)}"
 
 
 def _weights() -> Iterator[str]:

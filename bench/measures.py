@@ -4,7 +4,6 @@
     Match      embed a clip; the harness keeps templates, thresholds and pairs               open_set
     Recover    learn released -> original on pairs; the result is a derived release          recover_unet, recover_rvrt
     Compare    which known input gave this transcript?                                       latent_llr
-    Diagnostic what the organiser's vault says of an enforced release                        noise_scale, scales
     Evaluator  a utility network retrained on each method's releases                         fer
     Metric     a pure function of frames;  VideoMetric: with a network;  SetMetric: of two sets of clips
 """
@@ -39,7 +38,8 @@ class Column:
     statistic: "mean" = mean of person means with a t interval; "uar" = unweighted average recall and "eer" = equal
     error rate of scored pairs, both with a stretched percentile cluster bootstrap over people; "jackknife" = a
     number of a whole set of people with a delete-one-person jackknife (PROTOCOL 8).
-    role: "privacy" or "utility" columns rank; "descriptive" ones never do.
+    role: "privacy" or "utility" columns rank; "descriptive" ones never do. "diagnostic" ones stand on the method's page
+    alone, outside every board.
     params: what tells two columns of one id apart, {"far": 0.1}; part of the comparison key.
     """
 
@@ -50,7 +50,7 @@ class Column:
     high: float
     title: str
     statistic: Literal["mean", "uar", "eer", "jackknife"] = "mean"
-    role: Literal["privacy", "utility", "descriptive"] = "descriptive"
+    role: Literal["privacy", "utility", "descriptive", "diagnostic"] = "descriptive"
     source: str = ""
     params: Mapping[str, Any] | None = None
 
@@ -177,31 +177,6 @@ class Compare(Attack):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Opened:
-    """One branch of one released clip as the vault holds it. T steps of the clip, dim values each.
-
-    clipped, residual: float64 (T, dim), what was clipped and the noise that was added.  noise: law and scales (T,).
-    floor: the smallest scale that the claim allows.  norm: l2 (T,) before clipping, NaN where encoding failed.
-    clip_norm: what the rows were clipped to (an l2 or l1 ball, or a box).
-    """
-
-    clipped: np.ndarray
-    residual: np.ndarray
-    noise: Noise
-    floor: float
-    norm: np.ndarray
-    clip_norm: float
-
-
-class Diagnostic(Attack):
-    """Reads the vault of an enforced release. It attacks nobody, and its columns are descriptive."""
-
-    def measure(self, branches: Mapping[str, Opened]) -> Mapping[str, float]:
-        """{column id: value} of one released clip, NaN where undefined."""
-        raise NotImplementedError
-
-
 class Evaluator:
     """A utility network retrained on each method's development releases (metric `name@evaluator`)."""
 
@@ -218,6 +193,14 @@ class Evaluator:
 
     def predict(self, video: Video) -> np.ndarray:
         """(classes,) float, higher = more likely: one decision per source video."""
+        raise NotImplementedError
+
+    def state(self) -> Mapping[str, np.ndarray]:
+        """The fitted evaluator as arrays."""
+        raise NotImplementedError
+
+    def load(self, state: Mapping[str, np.ndarray], classes: int, ctx: Context) -> None:
+        """Take back what `state` gave, in another process."""
         raise NotImplementedError
 
 

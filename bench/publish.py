@@ -131,7 +131,9 @@ def chain(work: WorkFolder, kind: str, digest: str) -> Iterator[dict[str, Any]]:
 def _strips(work: WorkFolder, stages: list[dict[str, Any]], spec: Spec, pictures: Path) -> Iterator[dict[str, Any]]:
     """One original and one released strip per publishable dataset: the first probe video by the split's hash."""
     for record in stages:
-        if record["kind"] not in ("release", "enforced") or record["identity"]["config"]["decoding"] == "isolated":
+        config = record["identity"]["config"]
+        if record["kind"] not in ("release", "enforced") or config["decoding"] == "isolated" \
+                or "development" not in config["parts"] or config.get("intervention"):
             continue
         clips = Clips(work.stage("clips", record["identity"]["inputs"]["clips"]))
         if not clips.info["publishable"]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench import seeds
-from bench.display import Cell, column_name, exceeds, finite, method_name, status_text
+from bench.display import Cell, column_name, diagnostic, exceeds, finite, method_name, status_text
 from bench.stats import Rank, competition_ranks, rank_table
 
 BANDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, math.inf)
@@ -90,6 +90,8 @@ def unranked_reason(cell: Cell) -> str:
     """Why this cell can never rank, in either direction; empty when it can."""
     if cell.get("control"):
         return f"{cell['control']} control: a reference line"
+    if diagnostic(cell):
+        return "diagnostic: never ranked"
     if (status := status_text(cell)):
         return status
     if cell.get("better") not in ("higher", "lower") or cell.get("role") == "descriptive":
@@ -127,7 +129,8 @@ def attack_state(cells: Iterable[Cell]) -> str:
     the negative control must hold chance. Columns that are no attack, or never rank, need no control.
     """
     cells = list(cells)
-    if not any((cell.get("attack") or (cell.get("via") or "direct") != "direct") and cell.get("role") != "descriptive"
+    if not any((cell.get("attack") or (cell.get("via") or "direct") != "direct") and not diagnostic(cell)
+               and cell.get("role") != "descriptive"
                for cell in cells):
         return "ok"
     for sign, check in (("positive", _succeeds), ("negative", _at_chance)):

@@ -24,6 +24,7 @@ from bench.errors import ConfigError, WorkFolderError, nearest
 from bench.run.cache import WorkFolder, canonical
 from bench.run.cells import failed_cells, undefined_cells, value_of
 from bench.run.evidence import behind, claim_rows, withdrawn
+from bench.run.stages import KINDS
 from bench.run.trials import SCHEMA as TRIAL_SCHEMA
 
 SCHEMA_VERSION = 3
@@ -172,12 +173,10 @@ def _trials(work: WorkFolder, scores: set[str]) -> pa.Table:
         for name, digest in sorted(record["identity"]["inputs"].items()):
             if not name.startswith("trials:") or record["digest"] not in scores:
                 continue
-            for kind in ("attack", "compare", "diagnose", "match", "metric"):
-                path = work.stage(kind, digest) / "trials.parquet"
-                if not path.is_file():
-                    continue
-                table = pq.read_table(path, schema=TRIAL_SCHEMA)
-                parts.append(table.add_column(0, "score", pa.array([record["digest"]] * table.num_rows)))
+            for kind in KINDS:
+                if (path := work.stage(kind, digest) / "trials.parquet").is_file():
+                    table = pq.read_table(path, schema=TRIAL_SCHEMA)
+                    parts.append(table.add_column(0, "score", pa.array([record["digest"]] * table.num_rows)))
     return pa.concat_tables(parts).cast(_SCHEMAS["trials"])
 
 

@@ -11,8 +11,13 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
+from bench.beside import against, with_reported
+from bench.blocks import Block, by_board, footer, matrix
+from bench.budget_tables import with_costs
+from bench.diagnostic_tables import diagnostic_tables
 from bench.display import (
     ARROWS,
     DASH,
@@ -23,74 +28,49 @@ from bench.display import (
     column_name,
     command,
     decimals,
-    epsilon_text,
+    diagnostic,
     family,
     finite,
     interval,
-    method_name,
-    missing,
     number,
     public,
-    span,
     status_text,
 )
 from bench.errors import ConfigError, nearest
-from bench.ranking import attack_state, board_key
-
-
-@dataclass(frozen=True)
-class Block:
-    """One table: rows of cells under columns, and the lines printed below it. rows[i][1][j] belongs to columns[j]."""
-
-    caption: str
-    columns: tuple[Cell, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    footer: tuple[str, ...]
-
-    def cells(self) -> list[Cell]:
-        return [cell for _, cells in self.rows for cell in cells]
+from bench.paper_tables import PAPER_TABLES
+from bench.ranking import attack_state
 
 
 def summary(cells: Sequence[Cell]) -> list[Block]:
     """One row per method (and variant), one column per metric; one block per track, dataset and profile."""
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(board_key(cell), []).append(cell)
-    return [_matrix(f"Summary: {dataset}, {profile} profile, {track} track", group)
-            for (track, dataset, profile), group in groups.items()]
+    groups = by_board([cell for cell in cells if not diagnostic(cell)])
+    return [*(matrix(f"Summary: {dataset}, {profile} profile, {track} track", group, _weak(group))
+              for (track, dataset, profile), group in groups.items()), *diagnostics(cells)]
 
 
-def _matrix(caption: str, cells: Sequence[Cell]) -> Block:
-    columns: dict[str, Cell] = {}
-    rows: dict[tuple, dict[str, Cell]] = {}
-    for cell in cells:
-        columns.setdefault(column_name(cell), cell)
-        rows.setdefault((method_name(cell), cell["lane"], cell["unit"], cell["epsilon"]), {})[column_name(cell)] = cell
-    filled = []
-    for (name, lane, _, epsilon), have in rows.items():
-        sample = next(iter(have.values()))
-        line = tuple(have[key] if key in have else missing(sample, column) for key, column in columns.items())
-        filled.append((f"{name} ({lane}, epsilon {epsilon_text(epsilon)})", line))
-    weak = [f"{key}: {state}" for key in columns
+def _weak(cells: Sequence[Cell]) -> list[str]:
+    """The columns whose attack is too weak, one line each."""
+    return [f"{key}: {state}" for key in dict.fromkeys(map(column_name, cells))
             if (state := attack_state(c for c in cells if column_name(c) == key)) != "ok"]
-    return Block(caption, tuple(columns.values()), tuple(filled), (*weak, *footer(cells)))
 
 
-def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """n, people, seeds, draws, profile and the digest line of these cells."""
-    seeds = sorted({s for cell in cells for s in cell.get("seeds") or ()})
-    digests = {f"{column_name(c)} {str(c['digest'])[:10]}": None for c in cells if c.get("digest")}
-    splits = sorted({str(c["split"])[:10] for c in cells if c.get("split")})
-    profiles = sorted({str(c["profile"]) for c in cells})
-    return (f"n {span([c.get('n') for c in cells])}, people {span([c.get('people') for c in cells])}, "
-            f"seeds {', '.join(map(str, seeds)) or DASH}, draws {span([c.get('draws') for c in cells])}, "
-            f"profile {', '.join(profiles)}",
-            f"digests: {'; '.join([f'split {s}' for s in splits] + list(digests)) or DASH}")
+def diagnostics(cells: Sequence[Cell]) -> list[Block]:
+    """One table a method and diagnostic: a row for each branch, stage or intervention. Never ranked."""
+    return [Block(f"{table.attack} of {table.method} on {table.board[1]}", table.columns, table.rows,
+                  footer([cell for _, line in table.rows for cell in line if cell.get("digest")]))
+            for table in diagnostic_tables(cells)]
 
 
 SHORT = 40  # characters of a status that fit into a cell
 TO_MEASURE = "to measure: "
-TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {"summary": summary}
+TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
+    "summary": summary, "diagnostics": diagnostics, **PAPER_TABLES}
+
+
+def title(name: str) -> str:
+    """One line on what a table shows."""
+    made = TABLES[name]
+    return getattr(made, "caption", "") or (made.__doc__ or "").splitlines()[0]
 
 
 # ---- cells as text -------------------------------------------------------------------------------------------------
@@ -212,7 +192,7 @@ def _latex(blocks: Sequence[Block]) -> str:
 def _csv(blocks: Sequence[Block]) -> str:
     """One line per method, every digit; value, lo, hi, chance, n, people, status, digest, to_measure per column."""
     keys = ("value", "lo", "hi", "chance", "n", "people", "status", "digest")
-    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.columns))
+    names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.cells()))
     head = ["method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "draws",
             "seeds"]
     out = io.StringIO()
@@ -238,12 +218,16 @@ FORMATS: dict[str, Callable[[Sequence[Block]], str]] = {
     "md": _markdown, "csv": _csv, "latex": _latex, "json": _json}
 
 
-def table(name: str, cells: Iterable[Cell], *, format: str = "md") -> str:
+def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Sequence[dict[str, Any]] = (),
+          other: tuple[str, Iterable[Cell]] | None = None, artifacts: Sequence[dict[str, Any]] = ()) -> str:
     """The table `name` of TABLES over these cells, in a format of FORMATS.
 
-    json: a list of cells with exactly the fields of DESIGN 5, gaps included (status "missing", `text` = the command
-    that would fill them); an infinite epsilon is the string "inf", since JSON has no infinity and null would read as
-    unknown. Raises ConfigError for an unknown name or format, naming the nearest.
+    reported: rows of `bench.beside.reported`, shown below the measured ones.  other: a name and the cells of another
+    database, row by row below this one's.  artifacts: what stages took (`exchange.read_artifacts`), for the tables
+    that show costs.  json: a list of cells with exactly the fields of DESIGN 5, gaps included
+    (status "missing", `text` = the command that would fill them); an infinite epsilon is the string "inf", since JSON
+    has no infinity and null would read as unknown. Raises ConfigError for an unknown name or format, naming the
+    nearest.
     """
     if name not in TABLES:
         raise ConfigError(f"There is no table called {name!r}.", nearest(name, TABLES),
@@ -251,4 +235,9 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md") -> str:
     if format not in FORMATS:
         raise ConfigError(f"There is no table format {format!r}.", nearest(format, FORMATS),
                           f"Give --format one of {', '.join(FORMATS)}.")
-    return FORMATS[format](TABLES[name](list(cells)))
+    blocks = TABLES[name](list(cells))
+    if other is not None:
+        blocks = against(blocks, TABLES[name](list(other[1])), other[0])
+    if getattr(TABLES[name], "costs", False):
+        blocks = with_costs(blocks, artifacts)
+    return FORMATS[format](with_reported(blocks, reported) if reported else blocks)

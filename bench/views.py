@@ -14,6 +14,7 @@ from bench.display import (
     Cell,
     column_name,
     command,
+    diagnostic,
     drawn,
     epsilon_text,
     exceeds,
@@ -48,7 +49,7 @@ UNITS = {"clip": "one clip of 16 frames", "source_video": "one whole source vide
 def boards(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """One board per (track, dataset, profile), in order of first appearance."""
     groups: dict[tuple, list[Cell]] = {}
-    for cell in with_faces(cells):
+    for cell in with_faces(c for c in cells if not diagnostic(c)):
         groups.setdefault(board_key(cell), []).append(cell)
     return [_board(key, group) for key, group in groups.items()]
 
@@ -232,8 +233,10 @@ def cell_view(row: Row, axis: tuple[float, float] = (0.0, 1.0)) -> dict[str, Any
 def _notes(cell: Cell) -> list[str]:
     """What stands below a number: its worst attacker seed, and what two halves of the originals give."""
     details, names = cell.get("details") or {}, {"worst_seed": "worst seed", "floor": "same data, other people"}
-    return [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
-            for key, words in names.items() if finite(details.get(key))]
+    notes = [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
+             for key, words in names.items() if finite(details.get(key))]
+    capped = details.get("capped_frames")
+    return [*notes, f"{capped} frames equal: capped"] if capped else notes
 
 
 def _bar(cell: Cell, axis: tuple[float, float]) -> dict[str, float | None] | None:

@@ -49,18 +49,21 @@ class FER(Evaluator):
         network = NETWORKS[self.network]
         names = (network.published,) if ctx.profile == "paper" else self.assets_of(self.network)
         starts = [given(n, "the published weights") if ctx.profile == "paper" else assets[n] for n in names]
-        self.size = network.sizes[ctx.profile]
-        torch.manual_seed(ctx.torch_seed("weights"))
-        self.model = network.build(classes, self.size)
+        self._build(classes, ctx)
         for start in starts:
             load_matching(self.model, start)
-        self.recipe = Recipe(epochs=self.epochs, batch=16, prepare=lambda c: as_clip_input(c, self.size.side_px),
-                             augment=jitter_clips)
         rng = ctx.rng("clips")
         every = [(self._clips(s.video), s.label) for s in calibration]
         held_out = (torch.cat([c for c, _ in every]), torch.tensor([y for c, y in every for _ in range(len(c))]))
         train_classifier(self.model, lambda epoch: self._draw(train, epoch, rng), self.recipe,
                          ctx.torch_seed("order"), calibration=held_out, report=ctx.report)
+
+    def _build(self, classes, ctx):
+        self.size = NETWORKS[self.network].sizes[ctx.profile]
+        torch.manual_seed(ctx.torch_seed("weights"))
+        self.model = NETWORKS[self.network].build(classes, self.size)
+        self.recipe = Recipe(epochs=self.epochs, batch=16, prepare=lambda c: as_clip_input(c, self.size.side_px),
+                             augment=jitter_clips)
 
     def _draw(self, samples, epoch, rng):
         """Random clips of every video, with that epoch's noise where the suite asked for several releases."""
@@ -82,3 +85,10 @@ class FER(Evaluator):
 
     def predict(self, video):
         return predict(self.model, self._clips(video), self.recipe).sum(0).numpy()  # (classes,)
+
+    def state(self):
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    def load(self, state, classes, ctx):
+        self._build(classes, ctx)
+        self.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})

@@ -21,7 +21,7 @@ from bench import registry  # noqa: E402
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = Path(__file__).resolve().parent / "plugins"
 SUITE = PLUGINS / "blocks.toml"
-EXTRA = ("blocks", "blocks_public", "troubled", "faulty", "learner")
+EXTRA = ("blocks", "blocks_public", "troubled", "faulty", "learner", "two_parts", "stripes", "colours")
 MENDABLE = '''"""A method that a test edits."""
 
 from bench import Anonymizer, Video, method

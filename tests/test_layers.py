@@ -11,15 +11,18 @@ from conftest import ROOT
 
 # Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
 LAYERS = (
-    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures",), ("bench.report_measures",),
+    ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures", "bench.diagnostics"),
+    ("bench.report_measures",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
      "bench.stats", "bench.open_set", "bench.frechet",
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*", "bench.traffic", "bench.reports",
      "bench.report_scores"),
     ("bench.nets", "bench.nets.*"), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
-    ("bench.asset_list",), ("bench.assets",), ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
-    ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views",),
+    ("bench.asset_list",), ("bench.avatar",), ("bench.method_assets",), ("bench.assets",),
+    ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
+    ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views", "bench.diagnostic_tables"),
+    ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.beside",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
     ("bench.listing", "bench.console", "bench.publish"), ("bench.commands", "bench.releasing"),
@@ -31,7 +34,7 @@ PLUGIN_KINDS = ("methods", "attacks", "metrics", "bench.data")
 OWNERS = {
     "av": ("bench/video.py", "bench/video_out.py"), "facenet_pytorch": ("bench/detect.py",),
     "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
-    "transformers": ("bench/nets/*.py",),
+    "transformers": ("bench/nets/*.py",), "diffusers": ("bench/nets/published_faces.py",),
     "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
     "typer": ("bench/cli.py",), "libsumo": ("bench/data/crossing/simulate.py",),
 }
@@ -78,6 +81,12 @@ def kind(module: str) -> str:
     return next((k for k in PLUGIN_KINDS if module == k or module.startswith(k + ".")), "")
 
 
+def plugin(module: str) -> str:
+    """The plug-in that a module belongs to: `methods.tadp` for every file of that folder, "" for none."""
+    place = kind(module)
+    return ".".join([place, *module.removeprefix(place + ".").split(".")[:1]]) if place else ""
+
+
 def faults_of(importer: str, imported: str) -> str:
     """Why this import may not be, or ""."""
     low, high = layer(FREE.get(imported, imported)), layer(importer)
@@ -85,7 +94,7 @@ def faults_of(importer: str, imported: str) -> str:
         return f"{importer} imports {imported}, which stands above it"
     if kind(importer) and kind(imported) and kind(importer) != kind(imported):
         return f"{importer} imports the plug-in {imported} of another kind"
-    if kind(importer) in ("methods", "attacks", "metrics") and kind(imported):
+    if kind(importer) in ("methods", "attacks", "metrics") and kind(imported) and plugin(importer) != plugin(imported):
         return f"the plug-in {importer} imports the plug-in {imported}"
     if importer in ORDER_INSIDE and imported in ORDER_INSIDE and \
             ORDER_INSIDE.index(imported) > ORDER_INSIDE.index(importer):
@@ -104,7 +113,7 @@ def test_imports_point_one_way():
     ("methods.blur", "attacks.plr"), ("methods.blur", "methods.pixelate"), ("metrics.fer", "bench.data.clips"),
     ("bench.assets", "bench.run.plan"), ("bench.run.plan", "bench.store"), ("bench.store", "bench.tables"),
     ("bench.display", "bench.ranking"), ("bench.views", "bench.board"), ("bench.commands", "bench.cli"),
-    ("bench.video_out", "bench.video")])
+    ("bench.video_out", "bench.video"), ("methods.blur", "methods.tadp.scale")])
 def test_the_layer_rule_sees_a_wrong_import(importer, imported):
     assert faults_of(importer, imported) and not faults_of(imported, importer) or kind(importer)
 
@@ -114,7 +123,8 @@ def test_plugins_import_public_names_only():
                "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting", "bench.traffic",
                "bench.reports", "bench.report_scores")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
-             for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")]
+             for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")
+             and plugin(name) != plugin(module_of(p))]
     assert not wrong
 
 

@@ -109,10 +109,15 @@ def test_a_scale_under_the_floor_is_raised_and_counted():
     assert (out.scales["expr"] == 0.5).all() and np.isfinite(out.released["id"]).all()
 
 
-@pytest.mark.parametrize("scale", [[np.nan, 1.0], [np.inf, 1.0], [1.0], [[1.0, 1.0]], 2.0, []])
+@pytest.mark.parametrize("scale", [[np.nan, 1.0], [np.inf, 1.0], [1.0], [[1.0, 1.0]], np.nan, []])
 def test_a_scale_that_is_none_stops_the_release(scale):
     with pytest.raises(PluginError, match="'id'"):
         run_streams(clipped((BALL,), 2, 2), (BALL,), lambda t, p, m: Plan({"id": np.array(scale)}), seeded("nan"))
+
+
+def test_one_scale_is_that_of_all_streams():
+    out = run_streams(clipped((BALL,), 3, 2), (BALL,), lambda t, p, m: Plan({"id": np.array(2.0)}), seeded("one"))
+    assert (out.scales["id"] == 2.0).all() and out.raised == 0
 
 
 def watched(seen):

@@ -56,6 +56,19 @@ def test_attacks_and_metrics_narrow(plan):
     assert not titles(plan(metrics=["psnr_released"]), "asset")
 
 
+def test_a_row_may_carry_some_columns_only(plan):
+    def rows(**request):
+        return sorted((s.config["method"], s.config.get("metric") or s.config["attack"])
+                      for s in plan({"only": {"blur@*": ["psnr_released"]}}, **request).scores)
+
+    full = {(s.config["method"], s.config.get("metric") or s.config["attack"]) for s in plan().scores}
+    assert set(rows()) == {r for r in full if r[0] != "blur"} | {("blur", "psnr_released")}
+    assert rows(methods=["blur@2"], attacks=["plr"]) == [("blackout", "plr"), ("original", "plr")]
+    for wrong, said in (({"blurr@*": []}, "none of its rows"), ({"blur@*": ["psnr"]}, "none of its attacks")):
+        with pytest.raises(ConfigError, match=said):
+            plan({"only": wrong})
+
+
 def test_every_attacker_seed_is_trained_and_a_pure_metric_is_not_repeated(plan):
     made = plan({"seeds": [1, 2, 3]}, methods=["original"])
     by_title = {s.title: s for s in made.scores}
@@ -108,8 +121,9 @@ def test_options_change_the_suite_and_are_checked():
     assert (changed.dataset, changed.seeds, changed.profile, changed.methods) == ("synthfaces", [1, 2], "tiny",
                                                                                   BLOCKS.methods)
     assert with_options(BLOCKS) == BLOCKS
-    with pytest.raises(ConfigError, match="published networks"):
-        with_options(BLOCKS, profile="paper")
+    paper = with_options(BLOCKS, profile="paper")
+    assert (paper.profile, paper.canvas_px, BLOCKS.canvas_px) == ("paper", 256, 64)
+    assert with_options(paper, profile="paper") == paper
     with pytest.raises(ConfigError, match="no dataset called"):
         with_options(BLOCKS, dataset="synthfacs")
 

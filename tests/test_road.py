@@ -41,7 +41,9 @@ def test_the_numbers_are_what_they_must_be(road):
         blackout = named(cells, "blackout", None, "top1", attack)
         assert blackout["value"] == pytest.approx(1 / 3) == blackout["chance"]  # one picture, one guess for all
     assert named(cells, "original", None, "psnr_released")["value"] == 100
+    assert named(cells, "original", None, "psnr_released")["details"]["capped_frames"] > 0
     assert 8 < named(cells, "blur", "2", "psnr_released")["value"] < 100
+    assert named(cells, "blur", "2", "psnr_released")["details"] is None
     for cell in cells:
         assert cell["people"] == 3 and cell["split"] and cell["seeds"] == [42] and cell["suite"] == "blocks"
         assert set(cell["person_values"]) <= set(range(1, 13)) and len(cell["person_values"]) == 3
@@ -214,6 +216,8 @@ def test_a_pair_metric_meets_the_right_frames_in_both_decodings(small, tmp_path)
         out.mkdir()
         trials = measure("psnr_released", folder, small, out)
         assert set(trials["value"]) == {100.0} and len(trials["value"]) == len(open_release(folder))
+        capped = json.loads((out / "result.json").read_text())["capped_frames"]
+        assert capped == sum(i.frames for i in open_release(folder))
 
 
 def test_an_evaluator_is_undefined_on_one_label(tmp_path):

@@ -45,6 +45,16 @@ def test_a_recovery_is_trained_once_and_read_by_every_column_of_via(planned):
         "score fd_id@synth on blur"].config["digest"]
 
 
+def test_an_attacker_of_a_recovered_release_may_have_a_budget_of_its_own(planned):
+    stages = planned(budget={"plr": {"epochs": 1, "via": {"epochs": 3}}})
+    plain = planned(budget={"plr": {"epochs": 1}})
+    for step in ("train", "attack"):
+        assert stages[f"{step} plr on blur"].digest == plain[f"{step} plr on blur"].digest
+        assert stages[f"{step} plr on blur via recover_unet"].config["budget"] == {"epochs": 3}
+    said = [s["score plr on blur via recover_unet"].config["digest"] for s in (stages, plain)]
+    assert said[0] != said[1], "a cell names the budget that it was measured with"
+
+
 def test_without_memory_one_release_serves_both_decodings_and_with_it_two(planned):
     assert len([t for t in planned() if t.startswith("release")]) == 1
     stages = planned({"memory_between_clips": True})

@@ -210,6 +210,9 @@ class Always:
     def predict(self, video):
         return np.array(self.scores)
 
+    def state(self):
+        return {"classes": np.array(self.classes)}
+
 
 @pytest.fixture
 def evaluated(released, small, tmp_path, monkeypatch):

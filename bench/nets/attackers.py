@@ -9,16 +9,19 @@ import numpy as np
 import torch
 
 from bench.measures import Identify
+from bench.nets.given import given
 from bench.nets.image import as_input, frame_classifier, jitter
 from bench.nets.training import Data, Recipe, load_matching, predict, train_classifier
 from bench.sampling import spread
 from bench.types import Context, Sample, Video
 
 ARCHITECTURE = {"tiny": "resnet10t", "paper": "resnet50"}
+PUBLISHED, WHAT = "resnet50", "a ResNet-50 under timm's names"  # the weights that `paper` starts from
 
 
 class FrameAttacker(Identify):
-    """Learns people from frames. Its start is an evaluation asset of its architecture, the same for all methods.
+    """Learns people from frames. Its start is an evaluation asset of its architecture, the same for all methods; in the
+    `paper` profile published weights, and WeightsMissing without them.
 
     An attack derives from it and says what it knows (`threat`) and what it publishes (`columns`).
     """
@@ -33,7 +36,7 @@ class FrameAttacker(Identify):
     def fit(self, enrolment: Sequence[Sample], people: int, assets: Mapping[str, Any], ctx: Context) -> None:
         torch.manual_seed(ctx.torch_seed("weights"))
         self.model = frame_classifier(ARCHITECTURE[ctx.profile], people)
-        load_matching(self.model, dict(assets["identity_eval"]))
+        load_matching(self.model, dict(assets["identity_eval"]) if ctx.profile == "tiny" else given(PUBLISHED, WHAT))
         rng = ctx.rng("frames")
         train_classifier(self.model, lambda epoch: self._draw(enrolment, epoch, rng), self.recipe,
                          ctx.torch_seed("order"), report=ctx.report)

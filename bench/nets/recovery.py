@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 
 from bench.errors import Diverged
 from bench.measures import Pair, Recover
+from bench.nets.given import given
 from bench.types import Context, Video
 
 
@@ -40,7 +41,12 @@ class RecoveryRecipe:
 
 
 class NetworkRecover(Recover):
-    """A recovery attacker around a network (N, T, 3, H, W) -> the same. An attack says `network` and `recipe`."""
+    """A recovery attacker around a network (N, T, 3, H, W) -> the same. An attack says `network` and `recipe`.
+
+    published: the weights that it starts from in the `paper` profile, under the names of its own layers. None: random.
+    """
+
+    published: ClassVar[str | None] = None
 
     def __init__(self, *, epochs: int, clips: int = 240):
         self.epochs, self.clips = epochs, clips
@@ -55,6 +61,8 @@ class NetworkRecover(Recover):
     def fit(self, pairs: Sequence[Pair], assets: Mapping[str, Any], ctx: Context) -> None:
         torch.manual_seed(ctx.torch_seed("weights"))
         self.model = self.network(ctx.profile)
+        if self.published is not None and ctx.profile == "paper":
+            self.model.load_state_dict(given(self.published, "the published network, its tensors named as here,"))
         chosen = ctx.rng("clips").permutation(len(pairs))[:self.clips]
         train_recovery(self.model, [pairs[i] for i in np.sort(chosen)], self.recipe(ctx.profile),
                        ctx.torch_seed("order"), report=ctx.report)

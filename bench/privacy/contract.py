@@ -19,6 +19,7 @@ from bench.privacy.claims import NORMS, BranchClaim, FullClaim
 from bench.types import CLIP_FRAMES, Method
 
 NOISES = ("gaussian", "discrete_laplace", "randomized_response")
+CLIP_LENGTHS = (8, CLIP_FRAMES, 32)  # frames of a method's own clips
 READERS = ("pixels", "fields")  # trusted words that `encode` may be instead of a function
 CHUNK_STEPS = 4  # whole steps of a value of 1 in a chunk's row: it is a mean over the chunk's four frames
 
@@ -30,7 +31,8 @@ class Branch:
     dim: width of a row; an atom of `rows` steps gives (rows, dim).  norm, clip: "l2" and "l1" balls around zero,
     "box" = [0, clip] per coordinate, "label" = one of `clip` classes.  noise: None = passed in clear (prices to
     infinity).  floor: smallest standard deviation per coordinate (gaussian).  epsilon: of one row, for pure noise
-    with a fixed price; None where `plan` spends.  Discrete Laplace needs whole numbers: its rows are truncated.
+    with a fixed price; None where `plan` spends.  rows: of one clip, the same for all branches; None = one per frame,
+    1 = the whole budget in one.  Discrete Laplace needs whole numbers: its rows are truncated.
     """
 
     name: str
@@ -40,10 +42,13 @@ class Branch:
     noise: str | None = "gaussian"
     floor: float | None = None
     epsilon: Fraction | None = None
+    rows: int | None = None
 
     def __post_init__(self):
         at = f"branch {self.name!r}: "
         count(at + "dim", self.dim, 1, 10**6)
+        if self.rows is not None:
+            count(at + "rows", self.rows, 1, max(CLIP_LENGTHS))
         limited("clip_norm", self.clip, at + "clip")
         if self.norm not in NORMS or self.noise not in (None, *NOISES):
             word, known = (self.norm, NORMS) if self.norm not in NORMS else (str(self.noise), NOISES)
@@ -78,6 +83,10 @@ class Branch:
         if self.epsilon is None:
             raise PluginError(f"branch {self.name!r} has no epsilon of its own.", "Its spends come from `plan`.", "")
         return self.sensitivity / self.epsilon
+
+    def rows_of(self, frames: int) -> int:
+        """Rows of one clip of that many frames."""
+        return frames if self.rows is None else self.rows
 
     def as_claim(self, rows: int) -> BranchClaim:
         """The branch as the accountant reads it."""
@@ -115,16 +124,18 @@ class PrivateMethod(Method):
     """Lane "enforced": the harness draws the noise, so that the claim holds whatever the method does.
 
     terms: unit, frames, delta and the like, a FullClaim; the harness fills in `branches`.  atom: the smallest thing
-    that adjacency may change: "clip" (16 frames), "chunk" or "pixels".
+    that adjacency may change: "clip" (terms.frames of them, 16 by default), "chunk" or "pixels".
     """
 
     lane: ClassVar[str] = "enforced"
     atom: ClassVar[str] = "clip"
+    probed: ClassVar[str] = ""
+    inspects: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = ()
     terms: FullClaim
 
     def encode(self, atom: np.ndarray) -> Mapping[str, np.ndarray]:
-        """uint8 (16, H, W, 3) -> {branch: (16, dim)}. Sees one atom and the fitted state, nothing else.
+        """uint8 (16, H, W, 3) -> {branch: (rows, dim)}. Sees one atom and the fitted state, nothing else.
 
         May be a word instead of a function, then no method code runs: "pixels" (the harness sums cells of the frames),
         or, for chunks, "fields" (a committed table; branches carry the names of its experts).
@@ -142,11 +153,20 @@ class PrivateMethod(Method):
 
     def render(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
                decoding: str) -> np.ndarray:
-        """Released values {branch: (16, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
+        """Released values {branch: (rows, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
 
         public: fps, canvas_px, frames (unpadded, of all clips). Returns (16 * clips, S, S, 3); padding is cut off.
         Of chunks: noisy window sums {branch: (T, dim)} of B streams, NaN where nothing was released -> reports
         float64 (B, T, components), NaN = missing; `bench.reports.ReportMethod` has it.
+        """
+        raise NotImplementedError
+
+    def inspect(self, transcripts: Sequence[Mapping[str, np.ndarray]],
+                public: Mapping[str, Any]) -> Mapping[str, Sequence[np.ndarray]]:
+        """What `render` computes on its way, for diagnostics: {name in `inspects`: one (16, d) array a clip}.
+
+        A name is a stage ("quantized", "context"), or "assignment:BRANCH" with probabilities (16, entries) over the
+        rows of the state's array "codebook:BRANCH". Reads released values and public facts only, as `render` does.
         """
         raise NotImplementedError
 
@@ -161,14 +181,18 @@ def full_claim(method: PrivateMethod) -> FullClaim:
     if terms.unit in ("pixels", "event", "label"):
         _check_terms(method, terms)
         return terms
-    if terms.frames != CLIP_FRAMES or terms.clips != 1:
+    if terms.frames not in CLIP_LENGTHS or terms.clips != 1:
         raise PluginError(f"The terms speak of {terms.clips} clip(s) of {terms.frames} frames.",
-                          f"The harness releases clips of {CLIP_FRAMES} frames, padding counted.",
+                          f"The harness releases clips of {', '.join(map(str, CLIP_LENGTHS))} frames, padding counted.",
                           f"Use frames={CLIP_FRAMES}, clips=1.")
     names = [b.name for b in method.branches]
     if len(set(names)) != len(names):
         raise PluginError("Two branches have the same name.", "", "Rename one.")
-    return replace(terms, branches=tuple(b.as_claim(CLIP_FRAMES) for b in method.branches))
+    rows = [b.rows_of(terms.frames) for b in method.branches]
+    if len(set(rows)) > 1:
+        raise PluginError(f"The branches have {sorted(set(rows))} rows.",
+                          "They are released step by step, all at once.", "Give every branch the same rows.")
+    return replace(terms, branches=tuple(b.as_claim(n) for b, n in zip(method.branches, rows, strict=True)))
 
 
 def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
@@ -184,12 +208,13 @@ def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
         return
     if terms.unit == "label" and terms.label is not None and len(method.branches) == 1:
         branch, said = method.branches[0], terms.label
+        rows = branch.rows_of(terms.frames)
         if branch.noise == "randomized_response" and \
-                (int(branch.clip), branch.epsilon, CLIP_FRAMES) == (said.classes, said.epsilon, said.labels):
+                (int(branch.clip), branch.epsilon, rows) == (said.classes, said.epsilon, said.labels):
             return
         raise PluginError(f"The label claim speaks of {said.labels} labels of {said.classes} classes; the branch "
-                          f"{branch.name!r} releases {CLIP_FRAMES} rows a clip.", "Every row spends.",
-                          f"Use LabelClaim(labels={CLIP_FRAMES}) with the branch's classes and epsilon.")
+                          f"{branch.name!r} releases {rows} rows a clip.", "Every row spends.",
+                          f"Use LabelClaim(labels={rows}) with the branch's classes and epsilon.")
     raise PluginError(f"Claims of unit {terms.unit!r} are not executed for methods that encode clips.",
                       "Nothing would hold the method to its terms.", "Claim a clip.")
 

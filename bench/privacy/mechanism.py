@@ -196,6 +196,7 @@ def _floored(scale: Any, branch: Branch, b: int) -> tuple[np.ndarray, int]:
     if scale is None:
         return np.full(b, floor), 0
     given = np.asarray(scale, dtype=np.float64)
+    given = np.full(b, given) if given.shape == () else given  # one for all streams: a first step knows no number
     if given.shape != (b,) or not np.isfinite(given).all():
         raise PluginError(f"plan gave scales {given.shape} for branch {branch.name!r}, finite: "
                           f"{bool(np.isfinite(given).all())}; wanted ({b},) finite ones.",

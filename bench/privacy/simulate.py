@@ -159,6 +159,7 @@ def _floored(given: Any, branch: Branch, full: torch.Tensor) -> torch.Tensor:
     if given is None:
         return floor
     scale = torch.as_tensor(given).to(full)
+    scale = scale.expand_as(full) if scale.ndim == 0 else scale  # one for all streams: see run_streams
     if scale.shape != full.shape or not torch.isfinite(scale).all():
         raise PluginError(f"plan gave scales {tuple(scale.shape)} for branch {branch.name!r}, finite: "
                           f"{bool(torch.isfinite(scale).all())}; wanted {tuple(full.shape)} finite ones.",

@@ -71,7 +71,7 @@ def measured_cells(config: Mapping[str, Any], trials: Mapping[str, np.ndarray], 
                       "split": split, "ceiling": ceiling_of(column, config.get("loss"), result, rows),
                       "lane": _lane(config["lane"], result.get("isolation")), "status": status,
                       "text": None if value is not None else "no trial has a defined value",
-                      "details": _details(rows, column, config["seeds"], result),
+                      "details": _details(rows, column, config["seeds"], result, config.get("loss") is not None),
                       "person_values": _person_values(rows, column)})
     return cells
 
@@ -187,9 +187,12 @@ def _person_values(rows: Mapping[str, np.ndarray], column: Mapping[str, Any]) ->
 
 
 def _details(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], all_seeds: Sequence[int],
-             result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What stands beside a number: the worst attacker seed and the spread over seeds, the same-data floor."""
-    found = {k: result[k] for k in ("floor", "majority", "undetected") if result.get(k) is not None}
+             result: Mapping[str, Any], limited: bool) -> dict[str, Any] | None:
+    """What stands beside a number: worst attacker seed, spread over seeds, same-data floor, frames at a cap, and under
+    a claim how many trials read so many clips.
+    """
+    names = ("floor", "majority", "undetected", "capped_frames", *(("clips_read",) if limited else ()))
+    found = {k: result[k] for k in names if result.get(k) is not None}
     if len(all_seeds) > 1:
         means = [value_of({k: v[rows["seed"] == seed] for k, v in rows.items()}, column["statistic"],
                           int(result.get("classes", 0))) for seed in all_seeds]

@@ -21,10 +21,10 @@ from bench.privacy.bits import OsBits
 from bench.privacy.claims import FullClaim
 from bench.privacy.mechanism import clip_rows, run_streams
 from bench.registry import Spec
-from bench.run.enforced import PublicWorker, all_branches, priced, raw_rows
+from bench.run.enforced import PublicWorker, all_branches, clip_length, priced, raw_rows
 from bench.run.sandbox import Isolation, available
 from bench.run.stage_enforced import padded_clip
-from bench.types import CLIP_FRAMES, Source
+from bench.types import Source
 from bench.video import Writer, probe
 
 CANVAS_PX = 64
@@ -50,12 +50,13 @@ def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.n
         raise DataError(f"{source} is cut short: its header announces more than the file holds.", "",
                         "Copy or convert the file again.")
     made = registry.get("datasets", "videofolder")().load(Source(source.stem, "", "", path=source), CANVAS_PX)
-    count = -(-len(made.frames) // CLIP_FRAMES)
-    atoms = [padded_clip(made.frames, k) for k in range(count)]
+    length = clip_length(facts)
+    count = -(-len(made.frames) // length)
+    atoms = [padded_clip(made.frames, k, length) for k in range(count)]
     branches, fixed = all_branches(facts, CANVAS_PX)
     isolation = available()
     raw = list(raw_rows(spec, facts, state, atoms))
-    values = {b.name: np.stack([clip_rows(r.get(b.name), b, CLIP_FRAMES)[0] for r in raw]) for b in branches}
+    values = {b.name: np.stack([clip_rows(r.get(b.name), b, b.rows_of(length))[0] for r in raw]) for b in branches}
     with PublicWorker(spec, "tiny", isolation) as worker:
         worker.load_state(state)
         planner = worker.planner(facts, CANVAS_PX)

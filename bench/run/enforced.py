@@ -31,6 +31,7 @@ from bench.run import wire
 from bench.run.preload_method import modules_behind
 from bench.run.sandbox import Isolation, available, default_readable, launcher
 from bench.run.workers import START_S, MethodWorker, worker_environment
+from bench.types import CLIP_FRAMES
 
 ENCODE_S = 120.0
 ANSWER_BYTES = 2**30  # of one atom; more is read and dropped
@@ -50,6 +51,12 @@ def priced(facts: Mapping[str, Any]) -> tuple[FullClaim, Price]:
     if claim is None:
         raise PluginError("An enforced method without a claim.", "", "Set `terms` and `branches`.")
     return claim, price(claim)
+
+
+def clip_length(facts: Mapping[str, Any] | None) -> int:
+    """Frames of the clips that a method releases: T of its claim; 16 without one."""
+    claim = full_claim(facts or {})
+    return claim.frames if claim is not None and claim.unit == "clip" else CLIP_FRAMES
 
 
 def short_claim(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,3 +233,19 @@ class PublicWorker(MethodWorker):
                               f"({count} or more, {side}, {side}, 3).",
                               "A release is a video on the canvas.", "Mend `render`.")
         return frames[:count]
+
+    def inspect(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
+                names: Sequence[str]) -> dict[str, list[np.ndarray]]:
+        """{name: one float64 (steps, d) a clip}, what `inspect` says of released values. Raises PluginError."""
+        arrays = {f"{i}:{name}": rows for i, clip in enumerate(transcripts) for name, rows in clip.items()}
+        _, found = self.call({"op": "inspect", "clips": len(transcripts), "public": dict(public)}, arrays)
+        if set(found) != {f"{i}:{name}" for i in range(len(transcripts)) for name in names}:
+            raise PluginError(f"inspect of {self.spec} gave {sorted(found)[:6]}, wanted {sorted(names)} of each of "
+                              f"{len(transcripts)} clips.", "", "Give what `inspects` names.")
+        steps = len(next(iter(transcripts[0].values())))
+        for key, rows in found.items():
+            if rows.ndim != 2 or len(rows) != steps or not np.isfinite(rows).all():
+                raise PluginError(f"inspect of {self.spec} gave {key.partition(':')[2]!r} of shape {rows.shape}, "
+                                  f"finite: {bool(np.isfinite(rows).all())}; wanted finite ({steps}, d).",
+                                  "A diagnostic reads one row a frame.", "Mend `inspect`.")
+        return {name: [found[f"{i}:{name}"].astype(np.float64) for i in range(len(transcripts))] for name in names}

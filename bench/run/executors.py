@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
@@ -214,7 +214,8 @@ def _child(payload: str, root: str, pipe: Connection) -> None:
     except BaseException as error:
         if not isinstance(error, UserError):  # that one says all; the log ends with what the method printed
             traceback.print_exc()
-        answer = {"ok": False, "reason": _reason(error), "undefined": isinstance(error, (Undefined, WeightsMissing))}
+        answer = {"ok": False, "reason": _reason(error, stage["identity"]["plugins"]),
+                  "undefined": isinstance(error, (Undefined, WeightsMissing))}
         shutil.rmtree(made, ignore_errors=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -239,11 +240,13 @@ def _run_stage(work: WorkFolder, stage: Mapping[str, Any], made: Path, pipe: Con
     _check_plugins(stage["identity"]["plugins"])
     began = time.time()
     function(stage["kind"])(Job(stage["config"], {k: Path(v) for k, v in stage["inputs"].items()}, made, report))
-    peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    peak_kb, cpu_s = max(u.ru_maxrss for u in used), sum(u.ru_utime + u.ru_stime for u in used)
     work.commit(stage["kind"], stage["digest"], made, {
         "schema": 1, "kind": stage["kind"], "title": stage["title"], "digest": stage["digest"],
-        "identity": stage["identity"], "seconds": round(time.time() - began, 3), "peak_mb": round(peak_kb / 1024, 1),
-        "finished": time.time(), "environment": environment()})
+        "identity": stage["identity"], "seconds": round(time.time() - began, 3), "cpu_s": round(cpu_s, 3),
+        "peak_mb": round(peak_kb / 1024, 1), "finished": time.time(),
+        "environment": environment()})
 
 
 def _check_plugins(planned: Mapping[str, str]) -> None:
@@ -261,11 +264,26 @@ def environment() -> dict[str, Any]:
             "system": platform.system(), "packages": {name: version(name) for name in PACKAGES}}
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, plugins: Iterable[str] = ()) -> str:
+    """One sentence for the board. `plugins`: "kind/name" of those whose code the stage ran."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full; nothing was kept of this stage. Free space, then run the same command again"
     if isinstance(error, Diverged):
         return f"diverged: {error}"
     if isinstance(error, (UserError, Undefined)):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}{_place(error, plugins)}"
+
+
+def _place(error: BaseException, plugins: Iterable[str]) -> str:
+    """" (blur.py, line 12)": the last line of a plug-in that the error passed through, "" where there is none.
+
+    The file's name alone: reasons are published, and say nothing of this machine's folders.
+    """
+    files = {registry.source_file(*label.split("/")) for label in plugins}
+    folders = {file.parent for file in files if file.name == "__init__.py"}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path in files or folders & set(path.parents):
+            return f" ({path.name}, line {frame.lineno})"
+    return ""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.errors import ConfigError, nearest
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
 from bench.run.enforced import short_claim
 from bench.run.report_rows import ReportBuilder, is_traffic
 from bench.run.rows import Builder
 from bench.run.stages import Stage
-from bench.run.suite import Suite
+from bench.run.suite import CANVAS_PX, Suite
+from bench.run.suite_check import check
 from bench.run.workers import method_facts
 
 CONTROLS = ("original", "blackout", "vtpm_style", "public_median")  # of the faces, then of the traffic track
@@ -50,13 +51,11 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
     attacks, metrics = _selected(request, suite)
     for method in methods:
         registry.locate("methods", method.name)
-    _check_via(suite)
-    for kind, specs in (("attacks", attacks), ("metrics", metrics)):
-        for spec in specs:
-            registry.settings(kind, spec)
+    check(suite, attacks, metrics)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
     builder = ReportBuilder(suite, request.root) if is_traffic(suite.dataset) else Builder(suite, request.root)
-    scores = [stage for method in methods for stage in builder.row(method, facts[str(method)], attacks, metrics)]
+    scores = [stage for method in methods
+              for stage in builder.row(method, facts[str(method)], *_carried(suite, method, attacks, metrics))]
     if suite.again and isinstance(builder, Builder) and (again := Spec.parse(suite.again)) in methods:
         scores += Builder(suite, request.root, again=True).row(again, facts[str(again)], attacks, metrics)
     stages: dict[str, Stage] = {}
@@ -80,13 +79,13 @@ def _selected(request: Request, suite: Suite) -> tuple[list[Spec], list[Spec]]:
     return [Spec.parse(a) for a in attacks], [Spec.parse(m) for m in metrics]
 
 
-def _check_via(suite: Suite) -> None:
-    known = [*registry.names("attacks"), *registry.names("metrics")]
-    for name in suite.via:
-        if (spec := Spec.parse(name)).name not in known:
-            raise ConfigError(f"The suite {suite.name} names {name!r} in `via`, which is no attack and no metric.",
-                              nearest(spec.name, known), "Mend the suite file.")
-        registry.settings("attacks" if spec.name in registry.names("attacks") else "metrics", spec)
+def _carried(suite: Suite, method: Spec, attacks: list[Spec], metrics: list[Spec]) -> tuple[list[Spec], list[Spec]]:
+    """The attacks and metrics of one row: all of them, or those that the suite's `only` leaves it."""
+    lists = [names for pattern, names in suite.only.items() if fnmatchcase(str(method), pattern)]
+    if not lists:
+        return attacks, metrics
+    kept = {name for names in lists for name in names}
+    return [a for a in attacks if str(a) in kept], [m for m in metrics if str(m) in kept]
 
 
 def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:
@@ -118,11 +117,8 @@ def with_options(suite: Suite, *, dataset: str | None = None, seeds: Sequence[in
         changes["dataset"] = dataset
     if seeds:
         changes["seeds"] = list(seeds)
-    if profile == "paper":
-        raise ConfigError("The paper profile cannot run yet.", "It starts its attackers and evaluators from published "
-                          "networks, which nobody has brought here.", "Use --profile tiny.")
-    if profile:
-        changes["profile"] = profile
+    if profile and profile != suite.profile:
+        changes |= {"profile": profile, "canvas_px": CANVAS_PX[profile]}
     return suite.model_copy(update=changes)
 
 

@@ -31,11 +31,12 @@ class Released:
     first_stream: int = 0  # of an enforced method: where its clips stand in the transcript
     streams: int = 0
     memory: bool = True  # may a clip of a whole video depend on the video's other clips?
+    clip_frames: int = CLIP_FRAMES  # of the clips that the method releases
 
     @property
     def clips(self) -> int:
         """Clips in this file; the last one may be short."""
-        return -(-self.frames // CLIP_FRAMES)
+        return -(-self.frames // self.clip_frames)
 
     def clips_read(self, reads: str) -> int:
         """How many clips somebody may have read about who reads one "frame", one "clip" or the whole "video"."""
@@ -51,18 +52,34 @@ class Released:
 
 
 def open_release(folder: Path, *, parts: Sequence[str] = (), role: str | None = None,
-                 draw: int | None = None) -> list[Released]:
-    """Files of a release stage, joined with its id map, sorted by source video."""
+                 draw: int | None = None, intervention: str | None = None) -> list[Released]:
+    """Files of a release stage, joined with its id map, sorted by source video.
+
+    Raises DataError for a folder whose inputs were changed, unless the caller asks for that very `intervention`.
+    """
+    check_intervention(folder / "release", intervention)
     known = {r["id"]: r for r in pq.read_table(folder / "vault" / "idmap.parquet").to_pylist()}
-    memory = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8")).get("memory", True)
+    facts = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8"))
+    memory, length = facts.get("memory", True), facts.get("clip_frames", CLIP_FRAMES)
     found = []
     for record in pq.read_table(folder / "release" / "manifest.parquet").to_pylist():
         who = known[record["id"]]
         if (not parts or who["part"] in parts) and role in (None, who["role"]) and draw in (None, record["draw"]):
             found.append(Released(folder / "release" / "media" / record["file"], record["frames"], record["draw"],
                                   record["clip"], who["video"], who["person"], who["label"], who["part"],
-                                  who["role"], record.get("first_stream", 0), record.get("streams", 0), memory))
+                                  who["role"], record.get("first_stream", 0), record.get("streams", 0), memory,
+                                  length))
     return sorted(found, key=lambda r: (r.video, r.draw, r.clip))
+
+
+def check_intervention(release: Path, wanted: str | None = None) -> None:
+    """Raises DataError unless release.json names just this intervention (None: none): all others are not to be read."""
+    found = json.loads((release / "release.json").read_text(encoding="utf-8")).get("intervention")
+    if found != wanted:
+        raise DataError(f"The folder {release.name} holds " + (f"the diagnostic {found!r}" if found else "a release")
+                        + f", {wanted or 'a release'} was wanted.",
+                        "Changed inputs give nobody's release: it is never shown, published, imported or ranked.",
+                        "Use the folder of the ordinary release.")
 
 
 def isolation_of(folder: Path) -> dict[str, Any] | None:

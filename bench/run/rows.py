@@ -10,16 +10,19 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench import asset_list, registry, weights
+from bench.diagnostics import Diagnostic
 from bench.errors import ConfigError, DataError
-from bench.measures import Column, Compare, Diagnostic, Evaluator, Match, Recover, SetMetric
+from bench.measures import Column, Compare, Evaluator, Match, Recover, SetMetric
 from bench.registry import Spec
 from bench.run.cache import digest_json
+from bench.run.diagnostic_rows import diagnostic_scores
 from bench.run.enforced import loss_of
+from bench.run.road import Road
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 
@@ -27,23 +30,6 @@ ENFORCED_FACTS = ("full_claim", "branches", "encodes", "plans", "memory_between_
 PARTS = ["development", "calibration", "enrolment", "probe"]
 REPEAT = 1_000_000  # added to every seed of a row that is run again
 AGAIN = "again"  # ends the variant that such a row is shown under
-
-
-@dataclass(frozen=True)
-class Road:
-    """What a column reads: the releases of one method, direct ones or those that a recovery attack derived."""
-
-    method: Spec
-    facts: Mapping[str, Any]
-    assembled: Stage
-    isolated: Stage
-    draws: int
-    via: str = "direct"
-    behind: tuple[str, str] | None = None  # (plug-in, its digest) of the recovery attack
-    direct: Stage | None = None  # the release that a derived one was made from
-
-    def read_by(self, decoding: str) -> Stage:
-        return self.isolated if decoding == "isolated" else self.assembled
 
 
 class Builder:
@@ -67,9 +53,9 @@ class Builder:
         config = {"dataset": dataset, "root": str(root.resolve()) if root and adapter.needs_root else None,
                   "seed": self.suite.data_seed, "canvas_px": self.suite.canvas_px,
                   "fingerprint": fingerprint(root) if root and adapter.needs_root else None}
-        return self._stage("clips", f"prepare {dataset}", config, plugins=(("datasets", dataset),))
+        return self.stage("clips", f"prepare {dataset}", config, plugins=(("datasets", dataset),))
 
-    def _stage(self, kind: str, title: str, config: dict[str, Any], inputs: dict[str, Stage] | None = None,
+    def stage(self, kind: str, title: str, config: dict[str, Any], inputs: dict[str, Stage] | None = None,
                plugins: tuple[tuple[str, str], ...] = ()) -> Stage:
         return Stage(kind, title, config, inputs or {}, plugins, _seconds(self.suite, kind, title))
 
@@ -77,11 +63,11 @@ class Builder:
         asset_list.check_name(name)
         known = weights.shipped().get(name)
         if known and self.suite.data_seed == weights.SEED and name not in self.suite.budget:
-            return self._stage("asset", f"asset {name}", {"asset": name, "shipped": known.sha256})
+            return self.stage("asset", f"asset {name}", {"asset": name, "shipped": known.sha256})
         config = {"asset": name, "seed": self.suite.data_seed, "budget": self.suite.budget.get(name, {})}
-        return self._stage("asset", f"asset {name}", config, {"clips": self.public})
+        return self.stage("asset", f"asset {name}", config, {"clips": self.public})
 
-    def _assets(self, plugin: Any, variant: str | None = None) -> dict[str, Stage]:
+    def assets(self, plugin: Any, variant: str | None = None) -> dict[str, Stage]:
         names = plugin.assets_of(variant) if hasattr(plugin, "assets_of") else getattr(plugin, "assets", ())
         return {f"asset:{name}": self.asset(name) for name in names}
 
@@ -93,7 +79,7 @@ class Builder:
         inputs = {"clips": self.clips}
         if facts["fits"]:
             needed = {name: self.asset(name) for name in facts["assets"]}
-            inputs["fit"] = self._stage("fit", f"fit {method}", {**base, "needs": facts["needs"]},
+            inputs["fit"] = self.stage("fit", f"fit {method}", {**base, "needs": facts["needs"]},
                                         {"clips": self.clips, **needed}, (("methods", method.name),))
         return base, inputs
 
@@ -103,11 +89,11 @@ class Builder:
         draws = self.suite.draws if facts["lane"] != "none" else 1  # without noise every draw is the same
         config = {**base, "parts": PARTS, "draws": draws, "decoding": "assembled", **request}
         if facts["lane"] != "enforced":
-            return self._stage("release", f"{title} {method}", config, inputs, plugins)
+            return self.stage("release", f"{title} {method}", config, inputs, plugins)
+        kind = "intervene" if "intervention" in request else "enforced"
         said = {k: facts[k] for k in ENFORCED_FACTS}
-        encode = self._stage("encode", f"encode {method}", {**base, "parts": PARTS, "facts": said}, inputs, plugins)
-        return self._stage("enforced", f"{title} {method}", {**config, "facts": said}, {**inputs, "encode": encode},
-                           plugins)
+        encode = self.stage("encode", f"encode {method}", {**base, "parts": PARTS, "facts": said}, inputs, plugins)
+        return self.stage(kind, f"{title} {method}", {**config, "facts": said}, {**inputs, "encode": encode}, plugins)
 
     def road(self, method: Spec, facts: Mapping[str, Any]) -> Road:
         """The releases of a method. Without memory across clips one folder serves both decodings."""
@@ -150,44 +136,48 @@ class Builder:
         return scores
 
     def _derived(self, attack: Spec, road: Road) -> Road:
-        plugins, config = (("attacks", attack.name),), self._attack_config(attack, self.suite.seeds[0])
+        plugins, config = (("attacks", attack.name),), self.attack_config(attack, self.suite.seeds[0])
         cls = registry.get("attacks", attack.name)
-        learn = self._stage("learn", f"train {attack} on {road.method}", config,
-                            {"release": road.isolated, "clips": self.clips, **self._assets(cls)}, plugins)
-        made = self._stage("derive", f"apply {attack} to {road.method}", {**config, "subset": self.suite.recovered},
+        learn = self.stage("learn", f"train {attack} on {road.method}", config,
+                            {"release": road.isolated, "clips": self.clips, **self.assets(cls)}, plugins)
+        made = self.stage("derive", f"apply {attack} to {road.method}", {**config, "subset": self.suite.recovered},
                            {"train": learn, "release": road.isolated}, plugins)
         return Road(road.method, road.facts, made, made, road.draws, str(attack),
-                    (attack.name, self._attack_digest(attack)), road.isolated)
+                    (attack.name, self.attack_digest(attack)), road.isolated)
 
-    def _attack_config(self, attack: Spec, seed: int) -> dict[str, Any]:
-        return {"attack": attack.name, "variant": attack.variant, "budget": self.suite.budget.get(str(attack), {}),
-                "profile": self.suite.profile, "seed": seed}
+    def attack_config(self, attack: Spec, seed: int, road: Road | None = None) -> dict[str, Any]:
+        budget = self.suite.budget_of(str(attack), recovered=bool(road and road.behind))
+        return {"attack": attack.name, "variant": attack.variant, "budget": budget, "profile": self.suite.profile,
+                "seed": seed}
 
-    def _attack_digest(self, attack: Spec) -> str:
-        return digest_json([registry.source_digest("attacks", attack.name), str(attack),
-                            self.suite.budget.get(str(attack), {})])
+    def attack_digest(self, attack: Spec, road: Road | None = None) -> str:
+        budget = self.suite.budget_of(str(attack), recovered=bool(road and road.behind))
+        return digest_json([registry.source_digest("attacks", attack.name), str(attack), budget])
 
     def _attack_scores(self, attack: Spec, road: Road) -> list[Stage]:
         """The scores of one attack; none where it reads a transcript and the method has none, or only derives."""
         cls = registry.get("attacks", attack.name)
         if issubclass(cls, Recover):
             return []
-        if issubclass(cls, (Compare, Diagnostic)):
-            return [self._compare_score(attack, road)] if road.facts["lane"] == "enforced" and not road.behind else []
+        if issubclass(cls, (Compare, Diagnostic)) and (road.facts["lane"] != "enforced" or road.behind):
+            return []
+        if issubclass(cls, Diagnostic):
+            return diagnostic_scores(self, attack, road)
+        if issubclass(cls, Compare):
+            return [self._compare_score(attack, road)]
         if issubclass(cls, Match):
             return [self._match_score(attack, cls, road)]
         return [self._identify_score(attack, cls, road)]
 
     def _compare_score(self, attack: Spec, road: Road) -> Stage:
         cls = registry.get("attacks", attack.name)
-        config = {**self._attack_config(attack, self.seed), "numbers_seed": self.suite.data_seed,
+        config = {**self.attack_config(attack, self.seed), "numbers_seed": self.suite.data_seed,
                   "facts": {k: road.facts[k] for k in ENFORCED_FACTS}}
-        kind = "diagnose" if issubclass(cls, Diagnostic) else "compare"
-        stage = self._stage(kind, f"{kind} {attack} on {road.method}", config,
+        stage = self.stage("compare", f"compare {attack} on {road.method}", config,
                             {"release": road.assembled, "encode": road.assembled.inputs["encode"], "clips": self.clips},
                             (("attacks", attack.name),))
-        return self._score(road, cls.columns, {f"trials:{self.seed}": stage}, attack=str(attack),
-                           decoding=cls.threat.decoding, seeds=[self.seed], digest=self._attack_digest(attack))
+        return self.score(road, cls.columns, {f"trials:{self.seed}": stage}, attack=str(attack),
+                           decoding=cls.threat.decoding, seeds=[self.seed], digest=self.attack_digest(attack))
 
     def _identify_score(self, attack: Spec, cls: Any, road: Road) -> Stage:
         plugins, decoding = (("attacks", attack.name),), cls.threat.decoding
@@ -195,22 +185,22 @@ class Builder:
         probes = self._redrawn(road) if cls.threat.reads == "draws" and not road.behind else release
         trials = {}
         for seed in self.suite.seeds:
-            train = self._trained(Spec(cls.trains_like or attack.name, attack.variant), road, seed)
-            trials[f"trials:{seed}"] = self._stage(
-                "attack", f"attack {attack} on {_named(road)}",
-                {**self._attack_config(attack, seed), "numbers_seed": self.suite.data_seed},
+            train = self.trained(Spec(cls.trains_like or attack.name, attack.variant), road, seed)
+            trials[f"trials:{seed}"] = self.stage(
+                "attack", f"attack {attack} on {road.name}",
+                {**self.attack_config(attack, seed, road), "numbers_seed": self.suite.data_seed},
                 {"train": train, "release": probes}, plugins)
         more = {"draws": probes.config["draws"]} if probes is not release else {}
-        return self._score(road, cls.columns, trials, attack=str(attack), digest=self._attack_digest(attack),
+        return self.score(road, cls.columns, trials, attack=str(attack), digest=self.attack_digest(attack, road),
                            decoding="isolated" if road.behind else decoding, **more)
 
-    def _trained(self, attack: Spec, road: Road, seed: int) -> Stage:
+    def trained(self, attack: Spec, road: Road, seed: int) -> Stage:
         """The fitted attacker: on the released enrolment part, or on originals, once for all methods."""
         cls = registry.get("attacks", attack.name)
         on_release = cls.threat.trained_on != "original enrolment"
         source = {"release": road.read_by(cls.threat.decoding)} if on_release else {"clips": self.clips}
-        title = f"train {attack}" + (f" on {_named(road)}" if on_release else " on originals")
-        return self._stage("train", title, self._attack_config(attack, seed), {**source, **self._assets(cls)},
+        title = f"train {attack}" + (f" on {road.name}" if on_release else " on originals")
+        return self.stage("train", title, self.attack_config(attack, seed, road), {**source, **self.assets(cls)},
                            (("attacks", attack.name),))
 
     def _match_score(self, attack: Spec, cls: Any, road: Road) -> Stage:
@@ -218,39 +208,44 @@ class Builder:
         plugins, direct = (("attacks", attack.name),), road.direct or road.isolated
         trials = {}
         for seed in self.suite.seeds:
-            config = self._attack_config(attack, seed)
-            train = self._stage("train_match", f"train {attack} on {road.method}", config,
-                                {"release": direct, **self._assets(cls)}, plugins)
+            config = self.attack_config(attack, seed)
+            train = self.stage("train_match", f"train {attack} on {road.method}", config,
+                                {"release": direct, **self.assets(cls)}, plugins)
             inputs = {"train": train, "release": direct, "clips": self.clips}
-            trials[f"trials:{seed}"] = self._stage(
-                "match", f"attack {attack} on {_named(road)}", {**config, "numbers_seed": self.suite.data_seed},
+            trials[f"trials:{seed}"] = self.stage(
+                "match", f"attack {attack} on {road.name}", {**config, "numbers_seed": self.suite.data_seed},
                 inputs | ({"probes": road.isolated} if road.behind else {}), plugins)
-        return self._score(road, cls.columns, trials, attack=str(attack), decoding="isolated",
-                           digest=self._attack_digest(attack))
+        return self.score(road, cls.columns, trials, attack=str(attack), decoding="isolated",
+                           digest=self.attack_digest(attack))
 
     def _metric_score(self, metric: Spec, road: Road) -> Stage:
         plugin = registry.get("metrics", metric.name)
         budget, retrained = self.suite.budget.get(str(metric), {}), _is(plugin, Evaluator)
-        inputs = {"release": road.assembled, "clips": self.clips, **self._assets(plugin, metric.variant)}
+        inputs = {"release": road.assembled, "clips": self.clips, **self.assets(plugin, metric.variant)}
         columns = tuple(plugin.columns)
         if road.behind and _is(plugin, SetMetric) and plugin.recovered_columns:
             columns += tuple(plugin.recovered_columns)
             inputs["direct"] = road.direct or road.assembled
         seeds = self.suite.seeds if retrained else self.suite.seeds[:1]
-        trials = {}
-        for seed in seeds:
-            config = {"metric": metric.name, "variant": metric.variant, "budget": budget,
-                      "profile": self.suite.profile, "seed": seed, "numbers_seed": self.suite.data_seed}
-            trials[f"trials:{seed}"] = self._stage("metric", f"metric {metric} on {_named(road)}", config, inputs,
-                                                   (("metrics", metric.name),))
-        return self._score(road, columns, trials, evaluator=metric.variant, metric=metric.name, seeds=seeds,
+        trials = {f"trials:{seed}": self.measured(metric, road, seed, inputs) for seed in seeds}
+        return self.score(road, columns, trials, evaluator=metric.variant, metric=metric.name, seeds=seeds,
                            decoding="isolated" if road.behind else "assembled",
                            digest=digest_json([registry.source_digest("metrics", metric.name), str(metric), budget]))
 
-    def _score(self, road: Road, columns: Sequence[Column], trials: dict[str, Stage], *, digest: str,
-               **more: Any) -> Stage:
+    def measured(self, metric: Spec, road: Road, seed: int, inputs: Mapping[str, Stage] | None = None) -> Stage:
+        """The stage of a metric; of an evaluator it also holds the network that it trained."""
+        config = {"metric": metric.name, "variant": metric.variant, "budget": self.suite.budget.get(str(metric), {}),
+                  "profile": self.suite.profile, "seed": seed, "numbers_seed": self.suite.data_seed}
+        plugin = registry.get("metrics", metric.name)
+        inputs = inputs or {"release": road.assembled, "clips": self.clips, **self.assets(plugin, metric.variant)}
+        return self.stage("metric", f"metric {metric} on {road.name}", config, dict(inputs),
+                          (("metrics", metric.name),))
+
+    def score(self, road: Road, columns: Sequence[Column], trials: dict[str, Stage], *, digest: str,
+              reader: tuple[str, str] | None = None, **more: Any) -> Stage:
+        """The score of one attack or metric. reader: a further plug-in, whose network the attack used."""
         kind, name = ("attacks", more["attack"]) if "attack" in more else ("metrics", more["metric"])
-        used = [("methods", road.method.name), (kind, Spec.parse(name).name)]
+        used = [("methods", road.method.name), (kind, Spec.parse(name).name), *([reader] if reader else [])]
         if road.behind:
             used.append(("attacks", road.behind[0]))
             digest = digest_json([digest, road.behind[1]])
@@ -263,15 +258,11 @@ class Builder:
                   "plugins": {f"{k}/{n}": registry.source_digest(k, n) for k, n in used},
                   "columns": [asdict(c) for c in columns], "digest": digest, **more}
         label = more.get("attack") or more["metric"] + (f"@{more['evaluator']}" if more.get("evaluator") else "")
-        return self._stage("score", f"score {label} on {_named(road)}", config, {"clips": self.clips, **trials})
+        return self.stage("score", f"score {label} on {road.name}", config, {"clips": self.clips, **trials})
 
 
 def _is(plugin: Any, kind: type) -> bool:
     return isinstance(plugin, type) and issubclass(plugin, kind)
-
-
-def _named(road: Road) -> str:
-    return str(road.method) if road.behind is None else f"{road.method} via {road.via}"
 
 
 def asked(method: str, variant: str | None) -> Spec:

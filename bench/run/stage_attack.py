@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -52,11 +53,24 @@ def run_train(job: Job) -> None:
 def run_attack(job: Job) -> None:
     """config: as train; inputs: train, release. Raises Diverged when a score is not finite."""
     use_threads()
-    attack = _build(job)
-    items = open_release(job.inputs["release"], role="probe")
-    people = json.loads((job.inputs["train"] / "people.json").read_text(encoding="utf-8"))
-    attack.load(load_tensors(job.inputs["train"] / "state.safetensors"), len(people),
-                job.context("attack", job.config["attack"]))
+    attack, items = _build(job), open_release(job.inputs["release"], role="probe")
+    people = load_attacker(attack, job, job.inputs["train"])
+    rows, reads = probe_trials(attack, job, people, items)
+    write_trials(job.out / "trials.parquet", rows)
+    write_json(job.out / "result.json", {"chance": 1 / len(people), "people": len(people), "classes": len(people),
+                                         "clips_read": reads, "isolation": isolation_of(job.inputs["release"])})
+
+
+def load_attacker(attack: Identify, job: Job, train: Path) -> list[str]:
+    """Take back what the `train` stage fitted; returns the names of its classes."""
+    people = json.loads((train / "people.json").read_text(encoding="utf-8"))
+    attack.load(load_tensors(train / "state.safetensors"), len(people), job.context("attack", job.config["attack"]))
+    return people
+
+
+def probe_trials(attack: Identify, job: Job, people: list[str], items: list[Released],
+                 column: str = "top1") -> tuple[list[Trial], Counter[str]]:
+    """One row a trial of the attacker on released probes, and how many clips stand behind how many trials."""
     names = public_numbers(people, job.config["numbers_seed"], "people")
     videos = public_numbers([i.video for i in items], job.config["numbers_seed"], "videos")
     rows: list[Trial] = []
@@ -66,13 +80,11 @@ def run_attack(job: Job) -> None:
             raise Diverged(f"the attacker scored a probe with {probe.scores.shape} values, finite: "
                            f"{finite(probe.scores)}; wanted (trials, {len(people)}) finite ones")
         truth, first = people.index(probe.item.person), max(probe.clip, 0) * len(probe.scores)
-        rows += [Trial("top1", names[probe.item.person], videos[probe.item.video], first + t, probe.item.draw,
+        rows += [Trial(column, names[probe.item.person], videos[probe.item.video], first + t, probe.item.draw,
                        int(job.config["seed"]), hit(s, truth), truth=truth, predicted=int(s.argmax()))
                  for t, s in enumerate(probe.scores)]
         reads[str(probe.clips_read)] += len(probe.scores)
-    write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {"chance": 1 / len(people), "people": len(people), "classes": len(people),
-                                         "clips_read": reads, "isolation": isolation_of(job.inputs["release"])})
+    return rows, reads
 
 
 @dataclass(frozen=True)

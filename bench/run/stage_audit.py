@@ -41,13 +41,12 @@ from bench.run.audit_trials import (
     scale_row,
 )
 from bench.run.cache import write_json
-from bench.run.enforced import PublicWorker, all_branches, priced, raw_rows, short_claim
+from bench.run.enforced import PublicWorker, all_branches, clip_length, priced, raw_rows, short_claim
 from bench.run.sandbox import available
 from bench.run.stage_enforced import padded_clip
 from bench.run.stage_release import PARTS
 from bench.run.stages import Job
 from bench.run.views import fitted_state
-from bench.types import CLIP_FRAMES
 
 GREY = 128
 WORDS = {"people": "two people with the same label", "grey": "a person and a grey picture",
@@ -57,7 +56,7 @@ WORDS = {"people": "two people with the same label", "grey": "a person and a gre
 
 @dataclass(frozen=True)
 class Pair:
-    """Two inputs: clipped whole steps {branch: int64 (16, dim)}, fixed before any release."""
+    """Two inputs: clipped whole steps {branch: int64 (rows, dim)}, fixed before any release."""
 
     name: str
     first: dict[str, np.ndarray]
@@ -103,29 +102,32 @@ def _planner(job: Job, clips: Clips) -> Iterator[Any]:
 
 def pairs_of(job: Job, clips: Clips, branches: tuple[Branch, ...], claim: FullClaim) -> list[Pair]:
     """Pairs that the claim says cannot be told apart, of development people that the seed picks."""
-    one, other = _atoms(clips, _rng(job, "pairs"))
+    length = clip_length(job.config["facts"])
+    one, other = _atoms(clips, _rng(job, "pairs"), length)
     grey = np.full_like(one, GREY)
     if claim.pixels is not None:
         ends = [_flipped(frames, claim, value) for frames in (one, grey) for value in (0, claim.pixels.levels)]
         black, white, grey_black, grey_white = _encoded(job, ends, branches)
         return [Pair("pixels", black, white), Pair("grey_pixels", grey_black, grey_white)]
     person, another, blank = _encoded(job, [one, other, grey], branches)
-    low, high = (_clipped({k.name: canary(person[k.name], k, sign) for k in branches}, branches) for sign in (-1, 1))
+    low, high = (_clipped({k.name: canary(person[k.name], k, sign) for k in branches}, branches, length)
+                 for sign in (-1, 1))
     return [Pair("people", person, another), Pair("grey", person, blank), Pair("canary", low, high)]
 
 
 def _encoded(job: Job, atoms: list[np.ndarray], branches: tuple[Branch, ...]) -> list[dict[str, np.ndarray]]:
     """Clipped whole steps of each clip, read as in a release."""
-    spec = Spec(job.config["method"], job.config["variant"])
-    return [_clipped(rows, branches) for rows in raw_rows(spec, job.config["facts"], fitted_state(job.inputs), atoms)]
+    spec, facts = Spec(job.config["method"], job.config["variant"]), job.config["facts"]
+    return [_clipped(rows, branches, clip_length(facts))
+            for rows in raw_rows(spec, facts, fitted_state(job.inputs), atoms)]
 
 
-def _clipped(rows: Mapping[str, Any], branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:
-    return {k.name: clip_rows(rows.get(k.name), k, CLIP_FRAMES)[0] for k in branches}
+def _clipped(rows: Mapping[str, Any], branches: tuple[Branch, ...], length: int) -> dict[str, np.ndarray]:
+    return {k.name: clip_rows(rows.get(k.name), k, k.rows_of(length))[0] for k in branches}
 
 
-def _atoms(clips: Clips, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """One clip each, uint8 (16, H, W, 3), of two development people with the same label."""
+def _atoms(clips: Clips, rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """One clip each, uint8 (length, H, W, 3), of two development people with the same label."""
     rows = clips.rows(*PARTS["development"])
     people = {label: sorted({r.person for r in rows if r.label == label}) for label in clips.labels}
     labels = [label for label in clips.labels if len(people[label]) > 1]
@@ -137,7 +139,7 @@ def _atoms(clips: Clips, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     for person in rng.choice(people[label], 2, replace=False):
         theirs = [r for r in rows if r.person == person and r.label == label]
         row = theirs[rng.integers(len(theirs))]
-        atoms.append(padded_clip(clips.video(row).frames, int(rng.integers(row.clips))))
+        atoms.append(padded_clip(clips.video(row).frames, int(rng.integers(-(-row.frames // length))), length))
     return atoms[0], atoms[1]
 
 
@@ -172,7 +174,7 @@ class Mechanism:
     first_block: tuple[np.ndarray, Transcript] | None = None
 
     def __call__(self, bits: np.ndarray) -> dict[str, np.ndarray]:
-        """Released values {branch: (B, 16, dim)} of the inputs that the bits (B,) choose."""
+        """Released values {branch: (B, rows, dim)} of the inputs that the bits (B,) choose."""
         values = {k.name: np.where(bits[:, None, None], self.pair.second[k.name], self.pair.first[k.name])
                   for k in self.branches}
         out = run_streams(values, self.branches, self.planner, self.bits, fixed_scale=self.fixed)
@@ -196,7 +198,7 @@ class Mechanism:
         """One test a branch of the noise of the first releases."""
         assert self.first_block is not None
         (bits, out), (first, second) = self.first_block, self.inputs()
-        few, rows = releases_for_scale(self.branches, CLIP_FRAMES), []
+        few, rows = releases_for_scale(self.branches, len(first[self.branches[0].name])), []
         for k in self.branches:
             given = np.where(bits[:few, None, None], second[k.name], first[k.name])
             rows.append(scale_row(k, out.released[k.name][:few], given, out.scales[k.name][:few]))

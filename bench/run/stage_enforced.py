@@ -11,7 +11,7 @@ raw one is alive.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,7 +28,7 @@ from bench.privacy.contract import Branch
 from bench.privacy.mechanism import Planner, Transcript, clip_rows, replay_scales, run_streams, unit_of
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.enforced import BLOCK, PublicWorker, all_branches, priced, raw_rows, short_claim
+from bench.run.enforced import BLOCK, PublicWorker, all_branches, clip_length, priced, raw_rows, short_claim
 from bench.run.sandbox import available
 from bench.run.stage_release import PARTS, Item, items_of, write_border, written
 from bench.run.stages import Job
@@ -36,10 +36,10 @@ from bench.run.views import fitted_state, load_tensors, save_tensors
 from bench.types import CLIP_FRAMES, Video
 
 
-def padded_clip(frames: np.ndarray, clip: int) -> np.ndarray:
-    """Clip `clip` of a video, uint8 (16, H, W, 3), the last frame repeated."""
-    part = frames[clip * CLIP_FRAMES:(clip + 1) * CLIP_FRAMES]
-    return np.concatenate([part, np.repeat(part[-1:], CLIP_FRAMES - len(part), axis=0)])
+def padded_clip(frames: np.ndarray, clip: int, length: int = CLIP_FRAMES) -> np.ndarray:
+    """Clip `clip` of a video, uint8 (length, H, W, 3), the last frame repeated."""
+    part = frames[clip * length:(clip + 1) * length]
+    return np.concatenate([part, np.repeat(part[-1:], length - len(part), axis=0)])
 
 
 def _branches(job: Job, clips: Clips) -> tuple[tuple[Branch, ...], dict[str, Fraction]]:
@@ -51,23 +51,24 @@ def _branches(job: Job, clips: Clips) -> tuple[tuple[Branch, ...], dict[str, Fra
 def run_encode(job: Job) -> None:
     """config: method, variant, profile, seed, parts, facts; inputs: clips, and fit when fitted."""
     clips = Clips(job.inputs["clips"])
-    branches, _ = _branches(job, clips)
+    (branches, _), length = _branches(job, clips), clip_length(job.config["facts"])
     wanted = {part for name in job.config["parts"] for part in PARTS[name]}
     rows = [r for r in clips.rows() if r.part in wanted]
     index: list[dict[str, Any]] = []
     steps: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
     norms: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
     spec = Spec(job.config["method"], job.config["variant"])
-    places = [(row, clip) for row in rows for clip in range(row.clips)]
-    encoded = raw_rows(spec, job.config["facts"], fitted_state(job.inputs), _atoms(clips, rows))
+    places = [(row, clip) for row in rows for clip in range(-(-row.frames // length))]
+    encoded = raw_rows(spec, job.config["facts"], fitted_state(job.inputs), _atoms(clips, rows, length))
     for number, ((row, clip), raw) in enumerate(zip(places, encoded, strict=True)):
         failed = False
         for branch in branches:
             given = raw.get(branch.name)
-            clipped, bad = clip_rows(given, branch, CLIP_FRAMES)
+            count = branch.rows_of(length)
+            clipped, bad = clip_rows(given, branch, count)
             failed |= bad
             steps[branch.name].append(clipped)
-            norms[branch.name].append(_norms(given, bad))
+            norms[branch.name].append(_norms(given, count, bad))
         index.append({"video": row.video, "clip": clip, "failed": failed})
         if (number + 1) % 200 == 0:
             job.report(f"{number + 1} clips")
@@ -80,17 +81,17 @@ def run_encode(job: Job) -> None:
                                          else available().as_dict()})
 
 
-def _atoms(clips: Clips, rows: list[Any]) -> Iterator[np.ndarray]:
+def _atoms(clips: Clips, rows: list[Any], length: int) -> Iterator[np.ndarray]:
     """The clips of these videos, one after the other; a video is read once."""
     for row in rows:
         frames = clips.video(row).frames
-        yield from (padded_clip(frames, clip) for clip in range(row.clips))
+        yield from (padded_clip(frames, clip, length) for clip in range(-(-len(frames) // length)))
 
 
-def _norms(given: Any, bad: bool) -> np.ndarray:
-    """l2 norms (16,) of the rows before clipping, NaN where they had to be replaced."""
+def _norms(given: Any, rows: int, bad: bool) -> np.ndarray:
+    """l2 norms (rows,) of the rows before clipping, NaN where they had to be replaced."""
     if bad or given is None:
-        return np.full(CLIP_FRAMES, np.nan)
+        return np.full(rows, np.nan)
     return np.linalg.norm(np.asarray(given, dtype=np.float64), axis=1)
 
 
@@ -114,26 +115,39 @@ class Streams:
         return range(self.first[number], stop)
 
 
-def streams_of(items: list[Item], index: list[Mapping[str, Any]]) -> Streams:
+def streams_of(items: list[Item], index: list[Mapping[str, Any]], length: int = CLIP_FRAMES) -> Streams:
     """One stream per clip of every item."""
     place = {(r["video"], r["clip"]): i for i, r in enumerate(index)}
     first: list[int] = []
     atoms: list[int] = []
     for item in items:
         first.append(len(atoms))
-        atoms += [place[item.row.video, k] for k in (range(item.row.clips) if item.clip < 0 else (item.clip,))]
+        atoms += [place[item.row.video, k] for k in (range(-(-item.row.frames // length)) if item.clip < 0
+                                                  else (item.clip,))]
     return Streams(items, first, np.array(atoms))
 
 
 def run_enforced(job: Job) -> None:
     """config: method, variant, profile, seed, parts, draws, decoding, facts; inputs: clips, encode, fit if fitted."""
+    write_release(job, lambda steps, index: steps, {})
+
+
+Change = Callable[[dict[str, np.ndarray], list[dict[str, Any]]], dict[str, np.ndarray]]
+
+
+def write_release(job: Job, change: Change, said: Mapping[str, Any]) -> None:
+    """A release folder. `change` gives the clipped steps {branch: (atoms, 16, dim)} that are noised, from those of the
+    encode stage and its index; `said` goes into release.json beside all else.
+    """
     clips, spec, isolation = Clips(job.inputs["clips"]), Spec(job.config["method"], job.config["variant"]), available()
     branches, fixed = _branches(job, clips)
     items = items_of(job.config, clips)
     vault = job.inputs["encode"] / "vault"
-    streams = streams_of(items, pq.read_table(vault / "index.parquet").to_pylist())
+    index = pq.read_table(vault / "index.parquet").to_pylist()
+    streams = streams_of(items, index, clip_length(job.config["facts"]))
     atoms = load_tensors(vault / "atoms.safetensors")
-    values = {k.name: atoms[f"steps:{k.name}"][streams.atom].astype(np.int64) for k in branches}
+    steps = change({k.name: atoms[f"steps:{k.name}"] for k in branches}, index)
+    values = {name: rows[streams.atom].astype(np.int64) for name, rows in steps.items()}
     (job.out / "release" / "media").mkdir(parents=True)
     (job.out / "vault").mkdir()
     state = fitted_state(job.inputs)
@@ -145,12 +159,13 @@ def run_enforced(job: Job) -> None:
         again.load_state(state)
         _replay(job, again, streams, transcript, branches, clips, [m.pop("pixels") for m in manifest])
     digest = _write_values(job, transcript, branches)
-    write_border(job, items, manifest, _facts(job, clips, transcript, isolation.as_dict(), digest, len(manifest)))
+    facts = _facts(job, clips, transcript, isolation.as_dict(), digest, len(manifest))
+    write_border(job, items, manifest, {**facts, **said})
 
 
 def noise_bits(config: Mapping[str, Any], clips: Clips) -> SeededBits:
     """Benchmark noise of one release and no other: two that shared it would give their difference away in clear."""
-    names = ("method", "variant", "profile", "decoding", "draws", "parts", "subset", "changed")
+    names = ("method", "variant", "profile", "decoding", "draws", "parts", "subset", "intervention")
     return SeededBits(seeds.derive(int(config["seed"]), "protective-noise", clips.info["manifest"],
                                    *(str(config.get(name)) for name in names)))
 
@@ -187,13 +202,14 @@ def _rendered(worker: PublicWorker, job: Job, streams: Streams, transcript: Tran
     backwards: the clips in another order; a renderer that remembers what it rendered before gives another video.
     """
     item = streams.items[number]
-    frames = item.row.frames if item.clip < 0 else min(CLIP_FRAMES, item.row.frames - item.clip * CLIP_FRAMES)
+    length = clip_length(job.config["facts"])
+    frames = item.row.frames if item.clip < 0 else min(length, item.row.frames - item.clip * length)
     public = {"fps": item.row.fps, "canvas_px": clips.info["canvas_px"], "profile": job.config["profile"]}
     parts = [{name: rows[i] for name, rows in transcript.released.items()} for i in streams.of(number)]
     if job.config["facts"]["memory_between_clips"]:
         return Video(worker.render(parts, {**public, "frames": frames}, job.config["decoding"]), item.row.fps)
     order = range(len(parts))
-    made = {k: worker.render([parts[k]], {**public, "frames": min(CLIP_FRAMES, frames - k * CLIP_FRAMES)}, "isolated")
+    made = {k: worker.render([parts[k]], {**public, "frames": min(length, frames - k * length)}, "isolated")
             for k in (reversed(order) if backwards else order)}
     return Video(np.concatenate([made[k] for k in order]), item.row.fps)
 
@@ -261,4 +277,4 @@ def _facts(job: Job, clips: Clips, transcript: Transcript, isolation: dict[str, 
                                                          for k, v in cost.as_dict().items()},
             "isolation": isolation, "noise": "seeded", "benchmark_only": True, "scales": scales,
             "raised_to_floor": transcript.raised, "transcript": digest, "branches": facts["branches"],
-            "replayed": True, "memory": facts["memory_between_clips"]}
+            "replayed": True, "clip_frames": clip_length(facts), "memory": facts["memory_between_clips"]}

@@ -20,7 +20,7 @@ from bench.run.cache import write_json
 from bench.run.released import Released, batches, cut, drawn, isolated, isolation_of, open_release, people_of
 from bench.run.stages import Job
 from bench.run.trials import ALL_PEOPLE, Trial, finite, public_numbers, write_trials
-from bench.run.views import asset_tensors
+from bench.run.views import asset_tensors, save_tensors
 from bench.types import CLIP_FRAMES, Sample, Video
 
 Result = tuple[list[Trial], dict]
@@ -74,8 +74,11 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _pure(job: Job, metric: Metric, known: _Known) -> Result:
-    """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped."""
-    rows = []
+    """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped.
+
+    Frames at the cap of a scale in decibels are counted: equal frames have no finite value.
+    """
+    rows, capped = [], 0
     for item, video in batches(known.probes):
         if metric.of == "pair":
             values = metric.function(known.original(item).as_float(), video.as_float())
@@ -87,7 +90,8 @@ def _pure(job: Job, metric: Metric, known: _Known) -> Result:
                               "A metric gives one value per frame.",
                               "Return an array of shape (T,), NaN where undefined.")
         rows.append(known.trial(metric.column.key, item, _mean(values)))
-    return rows, {"chance": None, "people": len(known.people),
+        capped += int((values >= metric.column.high).sum()) if metric.column.unit == "dB" else 0
+    return rows, {"chance": None, "people": len(known.people), "capped_frames": capped or None,
                   "undefined_videos": int(sum(np.isnan(r.value) for r in rows))}
 
 
@@ -149,16 +153,23 @@ def _evaluate(job: Job, evaluator: Evaluator, known: _Known) -> Result:
     train, calibration = (_samples(job, part, labels) for part in ("train", "calibration"))
     evaluator.fit(train, calibration, len(labels), asset_tensors(job.inputs),
                   job.context("metric", job.config["metric"]))
+    save_tensors(job.out / "state.safetensors", evaluator.state())  # diagnostics read other releases with it
     rows = []
-    for item, video in batches(known.items):
-        scores = np.asarray(evaluator.predict(video), dtype=float)
-        if scores.shape != (len(labels),) or not finite(scores):
-            raise Diverged(f"the evaluator gave {scores.shape} scores, finite: {finite(scores)}")
-        truth, predicted = labels.index(item.label), int(scores.argmax())
+    for item, truth, predicted in predictions(evaluator, known.items, labels):
         rows += [Trial(column.key, known.people[item.person], known.videos[item.video], 0, item.draw, known.seed,
                        float(truth == predicted), truth=truth, predicted=predicted) for column in evaluator.columns]
     majority = max(Counter(i.label for i in known.items).values()) / len(known.items)
     return rows, {"chance": 1 / len(labels), "people": len(known.people), "classes": len(labels), "majority": majority}
+
+
+def predictions(evaluator: Evaluator, items: Sequence[Released],
+                labels: Sequence[str]) -> Iterator[tuple[Released, int, int]]:
+    """(released video, its label, the label read from it). Raises Diverged when a score is not finite."""
+    for item, video in batches(items):
+        scores = np.asarray(evaluator.predict(video), dtype=float)
+        if scores.shape != (len(labels),) or not finite(scores):
+            raise Diverged(f"the evaluator gave {scores.shape} scores, finite: {finite(scores)}")
+        yield item, labels.index(item.label), int(scores.argmax())
 
 
 def _samples(job: Job, part: str, labels: list[str]) -> list[Sample]:

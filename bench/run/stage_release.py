@@ -22,6 +22,7 @@ from bench import seeds
 from bench.data.clips import Clips, Row
 from bench.registry import Spec
 from bench.run.cache import write_json
+from bench.run.enforced import clip_length
 from bench.run.stages import Job
 from bench.run.views import fitted_state
 from bench.run.workers import MethodWorker
@@ -105,7 +106,7 @@ def _subset(rows: list[Row], subset: str | None) -> list[Row]:
 def _clips_of(row: Row, config: Mapping[str, Any]) -> range | tuple[int, ...]:
     if config["decoding"] != "isolated":
         return (-1,)
-    return (0,) if config.get("subset") else range(row.clips)
+    return (0,) if config.get("subset") else range(-(-row.frames // clip_length(config.get("facts"))))
 
 
 def _release_all(worker: MethodWorker, job: Job, clips: Clips, items: list[Item]) -> Iterator[dict[str, Any]]:

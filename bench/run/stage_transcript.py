@@ -20,11 +20,10 @@ from bench.privacy.mechanism import unit_of
 from bench.registry import Spec
 from bench.run.cache import write_json
 from bench.run.enforced import all_branches
-from bench.run.released import Released, isolation_of, open_release
+from bench.run.released import Released, check_intervention, isolation_of, open_release
 from bench.run.stages import Job
 from bench.run.trials import Trial, finite, hit, public_numbers, write_trials
 from bench.run.views import load_tensors
-from bench.types import CLIP_FRAMES
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,10 @@ class Values:
 
 
 def read_values(folder: Path, branches: tuple[Branch, ...]) -> Values:
-    """Noisy values of `folder`/transcript.safetensors. Raises DataError when it was changed after the release."""
+    """Noisy values of `folder`/transcript.safetensors. Raises DataError when it was changed after the release, or
+    holds no release but an intervention.
+    """
+    check_intervention(folder)
     path = folder / "transcript.safetensors"
     wanted = json.loads((folder / "release.json").read_text(encoding="utf-8"))["transcript"]
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
@@ -85,6 +87,7 @@ class _Known:
     def __init__(self, vault: Path, branches: tuple[Branch, ...], clips: Clips):
         atoms = load_tensors(vault / "atoms.safetensors")
         self.values = {k.name: (atoms[f"steps:{k.name}"], unit_of(k)) for k in branches}
+        self.length = atoms[f"steps:{branches[0].name}"].shape[1]  # frames of the method's own clips
         index = pq.read_table(vault / "index.parquet").to_pylist()
         self.place = {(r["video"], r["clip"]): i for i, r in enumerate(index)}
         rows = clips.rows("test")
@@ -102,6 +105,6 @@ class _Known:
                 continue
             theirs = self.of.get((person, item.label)) or [r for (p, _), v in self.of.items() if p == person for r in v]
             row = theirs[int(rng.integers(len(theirs)))]
-            full = max(1, row.frames // CLIP_FRAMES)  # an unpadded clip where there is one
+            full = max(1, row.frames // self.length)  # an unpadded clip where there is one
             chosen.append(self.place[row.video, int(rng.integers(full))])
         return {name: steps[chosen].astype(np.float64) * unit for name, (steps, unit) in self.values.items()}

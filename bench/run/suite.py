@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.errors import ConfigError, nearest
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
 
 
-WANTED = {"draws": "draws is a number, or { development = 2, calibration = 1, enrolment = 2, probe = 1 }."}
+CANVAS_PX = {"tiny": 64, "paper": 256}  # side of what is released
+WANTED = {  # what is said of a field whose value does not fit
+    "draws": "draws is a number from 1, or { development = 2, calibration = 1, enrolment = 2, probe = 1 }.",
+    "methods": "methods is a list of at least one name.",
+    "seeds": "seeds is a list of at least one whole number.",
+    "recovered": 'recovered is "one", or left out: then every clip is recovered.',
+    "budget": "A budget is a table: [budget.plr], and below it epochs = 3.",
+    "seconds": 'seconds is a table of numbers: "train plr" = 26.7.',
+}
+Parts = Literal["development", "calibration", "enrolment", "probe"]
+Count = Annotated[int, Field(ge=1)]
 
 
 class Suite(BaseModel):
@@ -23,28 +33,38 @@ class Suite(BaseModel):
     draws: releases with independent noise, for all parts or for each.  redraws: the same for the attack `redraw`.
     via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
     clip of one video of each person, label and role only.  again: a method that is run a second time with other
-    seeds, for its noise and for every attacker: how far two equal rows lie apart.
+    seeds, for its noise and for every attacker: how far two equal rows lie apart.  only: rows that carry some of the
+    attacks and metrics, by a pattern of their names ("tadp@*"); every other row carries all of them.
+    budget: constructor arguments of a plug-in.  budget.NAME.via: those that differ on a recovered release, which holds
+    fewer clips to train on: more epochs make as many steps.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
     dataset: str
-    methods: list[str]
+    methods: list[str] = Field(min_length=1)
     attacks: list[str] = []
     metrics: list[str] = []
     profile: Literal["tiny", "paper"] = "tiny"
-    canvas_px: int = 64
-    seeds: list[int] = [42]
+    canvas_px: int = Field(default_factory=lambda given: CANVAS_PX[given.get("profile", "tiny")], ge=16)
+    seeds: list[int] = Field([42], min_length=1)
     data_seed: int = 42
-    draws: int | dict[Literal["development", "calibration", "enrolment", "probe"], int] = 1
-    redraws: int = 8
+    draws: Count | dict[Parts, Count] = 1
+    redraws: Count = 8
     via: list[str] = []
     again: str | None = None
+    only: dict[str, list[str]] = {}
     recovered: Literal["one"] | None = None
     budget: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     name: str = ""
+
+    def budget_of(self, name: str, recovered: bool = False) -> dict[str, Any]:
+        """What the suite sets of the plug-in written so; on a recovered release also what its `via` table says."""
+        said = dict(self.budget.get(name, {}))
+        more = said.pop("via", {})
+        return {**said, **more} if recovered else said
 
 
 def names() -> list[str]:
@@ -53,14 +73,22 @@ def names() -> list[str]:
 
 def load(name: str) -> Suite:
     """The suite of that name, or of that TOML file. Raises ConfigError."""
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    own = name.endswith(".toml")
+    path = Path(name) if own else FOLDER / f"{name}.toml"
     if not path.is_file():
-        raise ConfigError(f"There is no suite called {name!r}.", nearest(name, names()),
-                          "`veilbench list suites` shows all of them.")
+        raise ConfigError(f"There is no suite file {name}." if own else f"There is no suite called {name!r}.",
+                          "" if own else nearest(name, names()),
+                          "`veilbench list suites` shows those that come with the project; one of your own is given by "
+                          "its path, which ends in .toml.")
     try:
-        return Suite(**tomllib.loads(path.read_text(encoding="utf-8")), name=path.stem)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"The suite file {path} is not TOML: {error}.", "", "Mend that line.") from error
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        if "name" in fields:
+            raise ConfigError(f"The suite file {path} sets `name`.", "A suite is called as its file is.",
+                              "Remove that line.")
+        return Suite(**fields, name=path.stem)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The suite file {path} is not TOML: {str(error).rstrip('.')}.", "",
+                          "Mend that line.") from error
     except ValidationError as error:
         raise _misfit(path, error) from None
 
@@ -74,8 +102,12 @@ def _misfit(path: Path, error: ValidationError) -> ConfigError:
         if problem["type"] == "extra_forbidden":
             parts[key] = f"{key!r} is no field of a suite"
             hints.append(nearest(key, [name for name in Suite.model_fields if name != "name"]))
+        elif problem["type"] == "missing":
+            parts[key] = f"{key!r} is missing"
+            hints.append("A suite has a title, a dataset and methods.")
         else:
-            parts.setdefault(key, f"{key} = {problem['input']!r:.60} does not fit")
+            where = ".".join(map(str, problem["loc"][:2])) if key in ("budget", "seconds") else key
+            parts.setdefault(where, f"{where} = {problem['input']!r:.60} does not fit")
             hints += [WANTED[key]] if key in WANTED else [f"{key}: {problem['msg'].lower()}."]
     return ConfigError(f"The suite file {path} cannot be used: {'; '.join(parts.values())}.", "",
                        " ".join(dict.fromkeys(hints)))

@@ -50,7 +50,8 @@ class Session:
             private = {"full_claim": claim_to(full_claim(self.method)), "atom": cls.atom,
                        "branches": [b.as_dict() for b in self.method.branches],
                        "encodes": self.method.encode if isinstance(self.method.encode, str) else "method",
-                       "plans": cls.plan is not PrivateMethod.plan}
+                       "plans": cls.plan is not PrivateMethod.plan, "probed": cls.probed,
+                       "inspects": list(self.method.inspects)}
         return {**private, "lane": cls.lane, "needs": sorted(cls.needs), "assets": list(cls.assets), "fits": cls.fits,
                 "memory_between_clips": cls.memory_between_clips, "control": cls.control, "claim": claim,
                 "doc": cls.__doc__ or "", "variants": sorted(cls.variants)}, {}
@@ -93,11 +94,22 @@ class Session:
         return {"spend": spends}, arrays | {f"memory:{k}": np.asarray(v) for k, v in plan.memory.items()}
 
     def render(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
-        clips: list[dict[str, np.ndarray]] = [{} for _ in range(header["clips"])]
-        for key, rows in arrays.items():
-            number, _, name = key.partition(":")
-            clips[int(number)][name] = rows
-        return {"ok": True}, {"frames": self.method.render(clips, header["public"], header["decoding"])}
+        return {"ok": True}, {"frames": self.method.render(_clips(header, arrays), header["public"],
+                                                           header["decoding"])}
+
+    def inspect(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        found = self.method.inspect(_clips(header, arrays), header["public"])
+        return {"ok": True}, {f"{i}:{name}": np.asarray(rows) for name, clips in found.items()
+                              for i, rows in enumerate(clips)}
+
+
+def _clips(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Released values of each clip of one source."""
+    clips: list[dict[str, np.ndarray]] = [{} for _ in range(header["clips"])]
+    for key, rows in arrays.items():
+        number, _, name = key.partition(":")
+        clips[int(number)][name] = rows
+    return clips
 
 
 def _lock_in() -> Any:
