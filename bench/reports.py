@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bench.beliefs import Belief, Beliefs
 from bench.privacy.claims import EventClaim, FullClaim
 from bench.privacy.contract import CHUNK_STEPS, Branch, Plan, PrivateMethod
+from bench.privacy.windows import clip_chunks
 from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, WINDOW_S, columns, windows
 
 UNIT = Fraction(1, 40)  # of a spend: policies count in fortieths, so that sums are exact
@@ -27,7 +29,8 @@ class View:
 
     asked (B,) expert index and priority (B,) of the window; last (B, 12): the last released means, cut to their range,
     NaN where there was none; age (B, 4): windows since an expert's last release, t + 1 where there was none;
-    left (B,): fortieths of the budget that are not spent (under "max": of the next window).
+    left (B,): fortieths of the budget that are not spent (under "max": of the next window).  belief: what all released
+    values tell about this window, for methods that keep one.
     """
 
     t: int
@@ -37,6 +40,7 @@ class View:
     last: np.ndarray
     age: np.ndarray
     left: np.ndarray
+    belief: Belief | None = None
 
 
 class ReportMethod(PrivateMethod):
@@ -44,19 +48,25 @@ class ReportMethod(PrivateMethod):
 
     accountant: "sum" = at most `changed` chunks in every window, spends add up to `budget`; "max" = that many in all,
     each window may spend `budget`.  box: cut each count to [0, cap] instead of scaling the pair into the L1 ball;
-    the same noise, less bias.  reuse: show the last release where there is no fresh one.
+    the same noise, less bias.  reuse: show the last release where there is no fresh one.  filtered: show the posterior
+    median of a filter over all releases so far and public statistics, in every window.  caps: of the two that count,
+    where they are lower than the schema's; chosen on public episodes.
     """
 
     atom: ClassVar[str] = "chunk"
     encode = "fields"  # type: ignore[assignment]
     fits: ClassVar[bool] = True  # the public median
     share: ClassVar[Fraction] = Fraction(1, 10)  # of the budget, that one window may spend where windows add up
+    believes: ClassVar[bool] = False  # does `spends` read View.belief?
 
     def __init__(self, *, accountant: str = "sum", budget: str = "4", changed: int = 2, box: bool = False,
-                 reuse: bool = True):
-        self.accountant, self.budget, self.reuse = accountant, Fraction(budget), reuse
+                 reuse: bool = True, filtered: bool = False, caps: tuple[int, int] = (20, 6)):
+        self.accountant, self.budget, self.reuse, self.filtered = accountant, Fraction(budget), reuse, filtered
+        self.changed, counted = changed, dict(zip(("traffic", "pedestrian"), caps, strict=True))
+        self.beliefs = Beliefs() if filtered or self.believes else None
         self.branches = tuple(Branch(e.name, dim=e.dim, norm="box" if box and not e.label else "l1",
-                                     clip=e.cap * CHUNK_STEPS, noise="discrete_laplace") for e in EXPERTS)
+                                     clip=min(e.cap, counted.get(e.name, e.cap)) * CHUNK_STEPS,
+                                     noise="discrete_laplace") for e in EXPERTS)
         self.terms = FullClaim(
             unit="event", adjacency="per_window" if accountant == "sum" else "total", horizon_seconds=SLOTS * WINDOW_S,
             event=EventClaim(WINDOW_CHUNKS, changed, tuple(Fraction(e.cap) for e in EXPERTS), self.limits(),
@@ -86,49 +96,99 @@ class ReportMethod(PrivateMethod):
         for expert in EXPERTS:
             if expert.label:
                 self.prior[columns(expert.name)] = shown[:, columns(expert.name)].mean(axis=0)
+        if self.beliefs is not None:
+            self.beliefs.fit(windows(data.steps), windows(self.clipped(data.steps)))
+
+    def clipped(self, steps: np.ndarray) -> np.ndarray:
+        """Chunk steps (N, chunks, 12) as a release would clip them."""
+        return np.concatenate([clip_chunks(steps[..., columns(b.name)] / CHUNK_STEPS, b, CHUNK_STEPS)[0]
+                               for b in self.branches], axis=2)
 
     def state(self):
-        return {"prior": self.prior}
+        kept = {} if self.beliefs is None else {f"belief:{k}": v for k, v in self.beliefs.arrays.items()}
+        return {"prior": self.prior, **kept}
 
     def load(self, state):
         self.prior = np.asarray(state["prior"], dtype=np.float64)
+        if self.beliefs is not None:
+            self.beliefs = Beliefs({k.partition(":")[2]: np.asarray(v, dtype=np.float64) for k, v in state.items()
+                                    if k.startswith("belief:")})
 
     # ---- plan ----
 
     def plan(self, t, past, memory, public):
         asked, priority = np.asarray(public["asked"]), np.asarray(public["priority"])  # (B, T)
-        last, age, left = self._remembered(past, memory, len(asked))
-        view = View(t, asked.shape[1], asked[:, t], priority[:, t], last, age, left)
-        wanted = np.asarray(self.spends(view), dtype=np.int64)  # (B, 4)
-        wanted = np.where(wanted.sum(axis=1, keepdims=True) <= left[:, None], wanted, 0)
+        view = self.view(t, past, memory, asked, priority)
+        wanted = within(self.spends(view), view)
         return Plan(spend={e.name: [str(UNIT * int(n)) for n in wanted[:, m]] for m, e in enumerate(EXPERTS)},
-                    memory={"last": last, "age": age, "left": left, "wanted": wanted})
+                    memory=remembered(view, wanted))
 
-    def _remembered(self, past: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray],
-                    streams: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(last (B, 12), age (B, 4), left (B,)) after the window that has just been released."""
+    def view(self, t: int, past: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray], asked: np.ndarray,
+             priority: np.ndarray) -> View:
+        """What may be read before window t. past: sums (B, dim) of window t - 1, empty at t = 0; asked, priority:
+        (B, T); memory: see `remembered`.
+        """
+        streams = len(asked)
         if not past:
-            whole = int(self.budget / UNIT)
-            return (np.full((streams, len(COMPONENTS)), np.nan), np.ones((streams, 4), dtype=np.int64),
-                    np.full(streams, whole, dtype=np.int64))
-        values = np.concatenate([means(past[e.name], e.name) for e in EXPERTS], axis=1)  # (B, 12)
-        fresh = np.stack([~np.isnan(past[e.name][:, 0]) for e in EXPERTS], axis=1)  # (B, 4)
-        last = np.where(np.isnan(values), memory["last"], values)
-        left = memory["left"]
-        if self.accountant == "sum":
-            left = left - np.where(fresh, memory["wanted"], 0).sum(axis=1)
-        return last, np.where(fresh, 1, memory["age"] + 1), left
+            last, age = np.full((streams, len(COMPONENTS)), np.nan), np.ones((streams, 4), dtype=np.int64)
+            left = np.full(streams, int(self.budget / UNIT), dtype=np.int64)
+            belief = self.beliefs.start(streams) if self.beliefs is not None else None
+        else:
+            values = np.concatenate([means(past[e.name], e.name) for e in EXPERTS], axis=1)  # (B, 12)
+            fresh = np.stack([~np.isnan(past[e.name][:, 0]) for e in EXPERTS], axis=1)  # (B, 4)
+            last, age = np.where(np.isnan(values), memory["last"], values), np.where(fresh, 1, memory["age"] + 1)
+            left = memory["left"]
+            if self.accountant == "sum":
+                left = left - np.where(fresh, memory["wanted"], 0).sum(axis=1)
+            belief = self.beliefs.ahead(self.updated(past, memory)) if self.beliefs is not None else None
+        return View(t, asked.shape[1], asked[:, t], priority[:, t], last, age, left, belief)
+
+    def updated(self, past: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray]) -> Belief:
+        """The belief of `memory` after the window whose noisy sums are `past`."""
+        assert self.beliefs is not None
+        values = np.concatenate([past[e.name] for e in EXPERTS], axis=1) / (WINDOW_CHUNKS * CHUNK_STEPS)
+        reach = np.array([float(b.sensitivity * self.changed) for b in self.branches]) / (WINDOW_CHUNKS * CHUNK_STEPS)
+        spent = np.where(memory["wanted"] > 0, memory["wanted"] * float(UNIT), np.nan)
+        return self.beliefs.seen(Belief(memory["counts"], memory["states"]), values, reach / spent)
 
     # ---- report ----
 
     def render(self, transcripts: Sequence[Mapping[str, np.ndarray]], public: Mapping[str, Any],
                decoding: str) -> np.ndarray:
         """Reports float64 (B, T, 12): fresh values cut to their range, else the last ones, else the public median."""
+        if self.filtered:
+            return self._filtered({e.name: np.stack([one[e.name] for one in transcripts]) for e in EXPERTS}, public)
         out = []
         for released in transcripts:
             values = np.concatenate([means(released[e.name], e.name) for e in EXPERTS], axis=1)  # (T, 12)
             out.append(filled(values, self.prior) if self.reuse else values)
         return np.stack(out)
+
+    def _filtered(self, sums: Mapping[str, np.ndarray], public: Mapping[str, Any]) -> np.ndarray:
+        """Posterior medians (B, T, 12) from noisy sums {branch: (B, T, dim)}; the plan is made again on the way."""
+        assert self.beliefs is not None
+        past: dict[str, np.ndarray] = {}
+        memory: Mapping[str, np.ndarray] = {}
+        out = []
+        for t in range(next(iter(sums.values())).shape[1]):
+            memory = self.plan(t, past, memory, public).memory
+            past = {name: v[:, t] for name, v in sums.items()}
+            out.append(self.beliefs.medians(self.updated(past, memory)))
+        return np.stack(out, axis=1)
+
+
+def within(wanted: np.ndarray, view: View) -> np.ndarray:
+    """The spends (B, 4) that the budget still allows; of the others nothing."""
+    whole = np.asarray(wanted, dtype=np.int64)
+    return np.where(whole.sum(axis=1, keepdims=True) <= view.left[:, None], whole, 0)
+
+
+def remembered(view: View, wanted: np.ndarray) -> dict[str, np.ndarray]:
+    """What comes back with the next window: the view's state, and the spends (B, 4) that were asked for."""
+    kept = {"last": view.last, "age": view.age, "left": view.left, "wanted": wanted}
+    if view.belief is not None:
+        kept |= {"counts": view.belief.counts, "states": view.belief.states}
+    return kept
 
 
 def means(sums: np.ndarray, name: str) -> np.ndarray:

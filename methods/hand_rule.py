@@ -26,10 +26,10 @@ class HandRule(ReportMethod):
 
     share = Fraction(1, 5)
     variants = {"box": {"box": True}, "eps2": {"budget": "2"}, "eps8": {"budget": "8"}, "k5": {"changed": 5},
-                "k10": {"changed": 10}}
+                "k10": {"changed": 10}, "hmm": {"filtered": True}}
 
-    def __init__(self, *, budget: str = "4", changed: int = 2, box: bool = False):
-        super().__init__(budget=budget, changed=changed, box=box)
+    def __init__(self, *, budget: str = "4", changed: int = 2, box: bool = False, filtered: bool = False):
+        super().__init__(budget=budget, changed=changed, box=box, filtered=filtered)
         self.scale = 2.0 * changed / WINDOW_CHUNKS / _LEAST  # Laplace scale of a share, at the smallest spend
         self.stay = np.zeros(len(EXPERTS))
 

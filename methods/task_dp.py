@@ -19,7 +19,7 @@ class TaskDP(ReportMethod):
     variants = {
         "max": {"accountant": "max"}, "box": {"box": True}, "max-box": {"accountant": "max", "box": True},
         "noreuse": {"reuse": False}, "eps2": {"budget": "2"}, "eps8": {"budget": "8"}, "k5": {"changed": 5},
-        "k10": {"changed": 10},
+        "k10": {"changed": 10}, "hmm": {"filtered": True}, "max-hmm": {"accountant": "max", "filtered": True},
     }
 
     def spends(self, view: View) -> np.ndarray:
