@@ -28,9 +28,10 @@ from bench.measures import (
     VideoMetric,
     column_key,
 )
-from bench.privacy.claims import FullClaim, LabelClaim, PixelsClaim
+from bench.privacy.claims import EventClaim, FullClaim, LabelClaim, PixelsClaim
 from bench.privacy.contract import Branch, Plan, PrivateMethod
 from bench.registry import attack, dataset, method, metric
+from bench.report_measures import ReportMetric, Reports, Stream
 from bench.types import (
     CLIP_FRAMES,
     NO_CLAIM,
@@ -49,9 +50,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CLIP_FRAMES", "NO_CLAIM", "Anatomy", "Anonymizer", "Assignments", "Attack", "Branch", "Claim", "Column",
-    "Compare", "ConfigError", "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "FullClaim",
-    "Identify", "LabelClaim", "Labelled", "Match", "Method", "Metric", "Noise", "Opened", "Pair", "PixelsClaim",
-    "Plan", "PluginError", "Prepared", "PrivateMethod", "Probe", "Recover", "Repeat", "Reread", "Sample", "SetMetric",
-    "Source", "ThreatModel", "UserError", "Video", "VideoMetric", "attack", "column_key", "dataset", "method",
-    "metric", "told_apart",
+    "Compare", "ConfigError", "Context", "DataError", "Dataset", "Diagnostic", "Diverged", "Evaluator", "EventClaim",
+    "FullClaim", "Identify", "LabelClaim", "Labelled", "Match", "Method", "Metric", "Noise", "Opened", "Pair",
+    "PixelsClaim", "Plan", "PluginError", "Prepared", "PrivateMethod", "Probe", "Recover", "Repeat", "ReportMetric",
+    "Reports", "Reread", "Sample", "SetMetric", "Source", "Stream", "ThreatModel", "UserError", "Video",
+    "VideoMetric", "attack", "column_key", "dataset", "method", "metric", "told_apart",
 ]

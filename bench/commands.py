@@ -20,7 +20,7 @@ from bench.errors import ConfigError, DataError, WorkFolderError
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.executors import LocalExecutor, Outcome
-from bench.run.plan import Plan, Request, asset_stage, make_plan, with_options
+from bench.run.plan import Plan, Request, asset_stage, dataset_stage, make_plan, with_options
 from bench.tables import table as render_table
 
 
@@ -185,11 +185,10 @@ def prepare(name: str, root: Path | None, workdir: Path, display_kind: str | Non
     suite = suites.load("demo").model_copy(update={"dataset": registry.get("datasets", name).name})
     work = WorkFolder(workdir)
     with work.open_for_writing():
-        plan = make_plan(Request(suite, root=root), work)
-        stage = next(s for s in plan.stages if s.kind == "clips" and s.config["dataset"] == name)
+        stage = dataset_stage(suite, root)
         outcome = execute(work, Plan([stage], [], {}, suite), 1, display_kind)
     if not outcome.failed:
-        print(f"Prepared in {work.stage('clips', stage.digest)}. Next: `veilbench data check {name}`.")
+        print(f"Prepared in {work.stage(stage.kind, stage.digest)}. Next: `veilbench data check {name}`.")
     return 2 if outcome.failed else 0
 
 
@@ -217,12 +216,15 @@ def train_weights(name: str, out: Path, workdir: Path, display_kind: str | None)
 def check_data(name: str, workdir: Path) -> list[str]:
     """Problems of every prepared copy of a dataset in the work folder."""
     from bench.data.clips import check_clips
+    from bench.data.streams import check_streams
 
     registry.locate("datasets", name)
-    folders = [r["folder"] for r in _existing(workdir).finished("clips") if r["identity"]["config"]["dataset"] == name]
-    if not folders:
+    work, found = _existing(workdir), []
+    for kind, check in (("clips", check_clips), ("streams", check_streams)):
+        found += [(r["folder"], check) for r in work.finished(kind) if r["identity"]["config"]["dataset"] == name]
+    if not found:
         raise DataError(f"{name} is not prepared in {workdir}.", "", f"Run `veilbench data prepare {name}`.")
-    return [f"{folder.name}: {problem}" for folder in folders for problem in check_clips(folder)]
+    return [f"{folder.name}: {problem}" for folder, check in found for problem in check(folder)]
 
 
 def status_lines(workdir: Path) -> Iterator[str]:

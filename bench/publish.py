@@ -69,7 +69,7 @@ def _last_run(work: WorkFolder) -> str:
 
 def _datasets(work: WorkFolder, names: set[str]) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
-    for record in work.finished("clips"):
+    for record in (*work.finished("clips"), *work.finished("streams")):
         info = json.loads((record["folder"] / "dataset.json").read_text(encoding="utf-8"))
         if info["name"] in names - seen:
             seen.add(info["name"])

@@ -28,6 +28,8 @@ NO_CHANCE = ("tar", "dir")  # the false accept rate that was realised says what 
 FRAME_WISE = "recover_unet"  # whose recovery of the original has a floor of its own
 MADE_DATA = "synthfaces"  # made data: the stricter floor of an attack's control
 CHANCE = {"eer": 0.5}  # where the column's cells do not carry it
+CONTROL_NAMES = {("face", "positive"): "original", ("face", "negative"): "blackout",
+                 ("traffic", "positive"): "vtpm_style", ("traffic", "negative"): "public_median"}
 FEWEST_PEOPLE = 5
 NEEDS_FACES, FEWEST_FACES = ("t_id", "tg"), 0.5
 
@@ -133,7 +135,7 @@ def attack_state(cells: Iterable[Cell]) -> str:
         return "ok"
     for sign, check in (("positive", _succeeds), ("negative", _at_chance)):
         controls = [cell for cell in cells if cell.get("control") == sign]
-        name = "original" if sign == "positive" else "blackout"
+        name = CONTROL_NAMES[str(_field(cells[0], "track")), sign]
         if not controls:
             return f"attack too weak: its {sign} control {name} was not run"
         for cell in controls:

@@ -23,6 +23,7 @@ from typing import Any
 
 from bench.errors import ConfigError, EnvironmentFault, PluginError, nearest
 from bench.measures import Attack, Column, Evaluator, Metric, SetMetric, VideoMetric
+from bench.report_measures import ReportMetric
 from bench.sources import ROOT, digest_of, source_closure
 from bench.types import Method
 
@@ -99,9 +100,9 @@ def _class_decorator(kind: str, name: str, base: type) -> Callable[[type], type]
 
 
 def metric(name: str, *, column: Column | None = None, of: str = "pair") -> Callable[[Any], Any]:
-    """Register a pure function (with its Column), or an Evaluator, VideoMetric or SetMetric class, as `name`."""
+    """Register a pure function (with its Column), or a class of one of the other kinds, as `name`."""
     def decorate(obj: Any) -> Any:
-        if isinstance(obj, type) and issubclass(obj, (Evaluator, VideoMetric, SetMetric)):
+        if isinstance(obj, type) and issubclass(obj, (Evaluator, VideoMetric, SetMetric, ReportMetric)):
             obj.name = name
             _register("metrics", name, obj)
             return obj

@@ -28,6 +28,10 @@ def release_video(method: str, source: Path, output: Path, lossless: bool, workd
     registry.locate("methods", spec.name)
     with MethodWorker(spec, "tiny") as worker:
         facts = worker.call({"op": "facts"})[0]
+        if facts.get("atom") == "chunk":
+            raise ConfigError(f"{spec} reports on a traffic stream and cannot release a video of a face.",
+                              "It reads the counts of a prepared dataset; nothing here counts in a video.",
+                              "Run `veilbench run traffic-mini`, or choose a method of faces.")
         state = load_tensors(_fitted(WorkFolder(workdir), spec)) if facts["fits"] else {}
         if facts["lane"] == "enforced":
             yield from _with_claim(spec, facts, state, source, output, lossless)

@@ -32,9 +32,9 @@ READABLE = (2, 3)  # of exports; what an older one lacks is empty
 TABLES = ("runs", "artifacts", "trials", "cells", "claims", "exclusions", "environment")
 _CELL = pa.schema([
     *[(n, pa.string()) for n in ("id", "method", "variant", "dataset", "profile", "lane", "unit", "adjacency",
-                                 "horizon", "attack", "metric", "evaluator", "via", "decoding", "metric_unit",
-                                 "better", "role", "title", "status", "source", "digest", "split", "text", "control",
-                                 "seeds", "params", "details", "person_values", "score", "plugins", "suite", "column")],
+        "horizon", "attack", "metric", "evaluator", "via", "decoding", "metric_unit", "better", "role", "title",
+        "status", "source", "digest", "split", "text", "control", "seeds", "params", "details", "person_values",
+        "score", "plugins", "suite", "column", "track")],
     *[(n, pa.float64()) for n in ("epsilon", "delta", "value", "lo", "hi", "chance", "ceiling", "finished")],
     *[(n, pa.int64()) for n in ("n", "people", "draws")], ("statistic", pa.string()), ("superseded", pa.bool_())])
 _JSON = ("seeds", "params", "details", "person_values", "plugins")

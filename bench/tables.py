@@ -39,6 +39,7 @@ from bench.display import (
 from bench.errors import ConfigError, nearest
 from bench.paper_tables import PAPER_TABLES
 from bench.ranking import attack_state
+from bench.traffic_tables import TRAFFIC_TABLES
 
 
 def summary(cells: Sequence[Cell]) -> list[Block]:
@@ -64,7 +65,7 @@ def diagnostics(cells: Sequence[Cell]) -> list[Block]:
 SHORT = 40  # characters of a status that fit into a cell
 TO_MEASURE = "to measure: "
 TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
-    "summary": summary, "diagnostics": diagnostics, **PAPER_TABLES}
+    "summary": summary, "diagnostics": diagnostics, **PAPER_TABLES, **TRAFFIC_TABLES}
 
 
 def title(name: str) -> str:

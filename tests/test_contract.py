@@ -15,6 +15,7 @@ from bench.diagnostics import Diagnostic
 from bench.measures import Compare, Evaluator, Identify, Metric, Recover, SetMetric, VideoMetric
 from bench.nets.architectures import architecture
 from bench.nets.training import use_threads
+from bench.privacy.contract import PrivateMethod
 from bench.registry import Spec
 from bench.run.enforced import PublicWorker, all_branches, priced
 from bench.run.sandbox import available
@@ -23,6 +24,7 @@ from bench.run.workers import MethodWorker, method_facts
 from bench.types import LABELS, LANES
 
 METHODS, ATTACKS, METRICS = (registry.names(kind) for kind in ("methods", "attacks", "metrics"))
+REPORTERS = [n for n in METHODS if getattr(registry.get("methods", n), "atom", "") == "chunk"]  # tests/test_traffic.py
 KINDS = [("attacks", n) for n in ATTACKS] + [("metrics", n) for n in METRICS]
 
 
@@ -69,8 +71,9 @@ def test_a_method_declares_what_it_is(name):
 
 
 def test_the_controls_are_there():
-    controls = {registry.get("methods", n).control: n for n in METHODS}
-    assert controls["positive"] == "original" and controls["negative"] == "blackout"
+    controls = {(n in REPORTERS, registry.get("methods", n).control): n for n in METHODS}
+    assert controls[False, "positive"] == "original" and controls[False, "negative"] == "blackout"
+    assert controls[True, "positive"] == "vtpm_style" and controls[True, "negative"] == "public_median"
 
 
 @pytest.mark.parametrize("spec", [s for n in METHODS for s in (n, *(f"{n}@{v}" for v in describe("methods",
@@ -79,7 +82,7 @@ def test_a_method_keeps_the_contract_in_its_worker(spec):
     given = moving()
     before = given.frames.copy()
     cls = registry.get("methods", Spec.parse(spec).name)
-    if cls.fits or cls.lane == "enforced":
+    if cls.fits or issubclass(cls, PrivateMethod):
         pytest.skip("tested with its fit, or below with its claim")
     with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
         first, again, other = (worker.release(given, seed) for seed in (5, 5, 6))
@@ -98,7 +101,8 @@ def test_a_method_with_a_claim_prices_and_renders(name):
     """Its claim has a finite price; what it renders from any released values is video, the same in two processes."""
     facts = method_facts(Spec(name))
     claim, cost = priced(facts)
-    assert 0 < cost.epsilon < np.inf and claim.unit != "none" and facts["doc"]
+    silent = registry.get("methods", name).control == "negative"  # it releases nothing, and that costs nothing
+    assert (0 < cost.epsilon < np.inf or silent and cost.epsilon == 0) and claim.unit != "none" and facts["doc"]
     if facts["fits"]:
         return  # rendering needs its state: tests/test_enforced.py
     branches, _ = all_branches(facts, 64)

@@ -12,15 +12,18 @@ from conftest import ROOT
 # Lower first. A module imports from its own or a lower layer; inside "plug-ins" never from another kind.
 LAYERS = (
     ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures", "bench.diagnostics"),
+    ("bench.report_measures",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
      "bench.stats", "bench.open_set", "bench.frechet",
-     "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*"),
-    ("bench.nets", "bench.nets.*"), ("bench",),
+     "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*", "bench.traffic", "bench.beliefs",
+     "bench.reports", "bench.rehearsal", "bench.report_scores"),
+    ("bench.nets", "bench.nets.*"), ("bench.spoken",), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.avatar",), ("bench.method_assets",), ("bench.assets",),
     ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
     ("bench.display",), ("bench.ranking",), ("bench.scatter",), ("bench.views", "bench.diagnostic_tables"),
-    ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.beside",),
+    ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.traffic_tables",),
+    ("bench.beside",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
     ("bench.listing", "bench.console", "bench.publish"), ("bench.commands", "bench.releasing"),
@@ -34,7 +37,7 @@ OWNERS = {
     "datasets": ("bench/data/clips.py", "bench/run/preload.py"), "timm": ("bench/nets/*.py",),
     "transformers": ("bench/nets/*.py",), "diffusers": ("bench/nets/published_faces.py",),
     "pytorchvideo": ("bench/nets/*.py",), "duckdb": ("bench/store.py",), "jinja2": ("bench/board.py",),
-    "typer": ("bench/cli.py",),
+    "typer": ("bench/cli.py",), "libsumo": ("bench/data/crossing/simulate.py",),
 }
 FILES = sorted(p for top in ("bench", "methods", "attacks", "metrics") for p in (ROOT / top).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -119,7 +122,8 @@ def test_the_layer_rule_sees_a_wrong_import(importer, imported):
 def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
                "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting",
-               "bench.privacy.claims", "bench.privacy.declared")
+               "bench.privacy.claims", "bench.privacy.declared", "bench.traffic", "bench.reports", "bench.rehearsal",
+               "bench.report_scores", "bench.spoken")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")
              and plugin(name) != plugin(module_of(p))]
@@ -270,7 +274,8 @@ def test_third_party_imports_are_declared():
     import sys
     import tomllib
 
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = project["dependencies"] + project["optional-dependencies"]["traffic"]
     names = {d.split(">")[0].split("=")[0].split("<")[0].strip().lower() for d in declared}
     spelled = {"cv2": "opencv-python-headless", "skimage": "scikit-image", "sklearn": "scikit-learn",
                "facenet_pytorch": "facenet-pytorch"}

@@ -20,7 +20,8 @@ from bench.types import CLIP_FRAMES, Method
 
 NOISES = ("gaussian", "discrete_laplace", "randomized_response")
 CLIP_LENGTHS = (8, CLIP_FRAMES, 32)  # frames of a method's own clips
-READERS = ("pixels",)  # trusted words that `encode` may be instead of a function
+READERS = ("pixels", "fields")  # trusted words that `encode` may be instead of a function
+CHUNK_STEPS = 4  # whole steps of a value of 1 in a chunk's row: it is a mean over the chunk's four frames
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class PrivateMethod(Method):
     def encode(self, atom: np.ndarray) -> Mapping[str, np.ndarray]:
         """uint8 (16, H, W, 3) -> {branch: (rows, dim)}. Sees one atom and the fitted state, nothing else.
 
-        May be the word "pixels" instead of a function: then the harness sums cells itself and runs no method code.
+        May be a word instead of a function, then no method code runs: "pixels" (the harness sums cells of the frames),
+        or, for chunks, "fields" (a committed table; branches carry the names of its experts).
         """
         raise NotImplementedError
 
@@ -154,6 +156,8 @@ class PrivateMethod(Method):
         """Released values {branch: (rows, dim)} of the clips of one source (one clip when isolated) -> uint8 video.
 
         public: fps, canvas_px, frames (unpadded, of all clips). Returns (16 * clips, S, S, 3); padding is cut off.
+        Of chunks: noisy window sums {branch: (T, dim)} of B streams, NaN where nothing was released -> reports
+        float64 (B, T, components), NaN = missing; `bench.reports.ReportMethod` has it.
         """
         raise NotImplementedError
 
@@ -199,6 +203,9 @@ def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
                               "Only the harness's own reader draws the noise that it is priced by.",
                               "Set encode = \"pixels\", or claim a clip.")
         return
+    if terms.unit == "event":
+        _check_event(method, terms)
+        return
     if terms.unit == "label" and terms.label is not None and len(method.branches) == 1:
         branch, said = method.branches[0], terms.label
         rows = branch.rows_of(terms.frames)
@@ -210,3 +217,28 @@ def _check_terms(method: PrivateMethod, terms: FullClaim) -> None:
                           f"Use LabelClaim(labels={rows}) with the branch's classes and epsilon.")
     raise PluginError(f"Claims of unit {terms.unit!r} are not executed for methods that encode clips.",
                       "Nothing would hold the method to its terms.", "Claim a clip.")
+
+
+def _check_event(method: PrivateMethod, terms: FullClaim) -> None:
+    """Branches of an event claim spend from the plan and lie inside the claim's caps, so that 2 K C holds."""
+    event = terms.event
+    if event is None or method.atom != "chunk":
+        raise PluginError("An event claim goes with atom = \"chunk\" and event terms.",
+                          "An event may change some chunks of a stream, and each is clipped by itself.",
+                          "Set atom = \"chunk\" and terms = FullClaim(unit=\"event\", event=EventClaim(...)).")
+    caps = event.cap if len(event.cap) > 1 else event.cap * len(method.branches)
+    if len(caps) != len(method.branches) or not method.branches:
+        raise PluginError(f"{len(caps)} caps for {len(method.branches)} branches.", "Every branch has its cap.",
+                          "Give one cap a branch, in their order.")
+    if (terms.adjacency == "per_window") != (event.accountant == "sum"):
+        raise PluginError(f"The accountant {event.accountant!r} does not go with the adjacency {terms.adjacency!r}.",
+                          "Changes in every window add up; changes in all are paid by the most used chunk.",
+                          'Use accountant = "sum" with "per_window", "max" with "total".')
+    for branch, cap in zip(method.branches, caps, strict=True):
+        if branch.noise != "discrete_laplace" or branch.epsilon is not None:
+            raise PluginError(f"branch {branch.name!r}: an event claim needs discrete Laplace noise whose spends come "
+                              "from `plan`.", "", "Leave epsilon out.")
+        if branch.sensitivity > 2 * cap * CHUNK_STEPS:
+            raise PluginError(f"branch {branch.name!r} moves by up to {branch.sensitivity} steps a chunk, its cap "
+                              f"allows {2 * cap * CHUNK_STEPS}.", f"A value of 1 is {CHUNK_STEPS} steps.",
+                              "Lower clip, or claim a larger cap.")

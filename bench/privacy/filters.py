@@ -60,6 +60,23 @@ class ChunkLoadFilter:
         return True
 
 
+class WindowGuard:
+    """Refuses a window that spends more than the claim's list allows, then asks the filter. Each call is a window."""
+
+    def __init__(self, limits: Sequence[Fraction], inner: TotalFilter | ChunkLoadFilter):
+        self.limits, self.inner, self.window = limits, inner, 0
+
+    def admit(self, spend: Fraction | int | str | float) -> bool:
+        """True and booked, or False and nothing is spent; windows after the last one of the list are refused."""
+        e = exact("spend", spend, 0.0, 1e6)
+        limit = self.limits[self.window] if self.window < len(self.limits) else Fraction(0)
+        self.window += 1
+        if e > limit:
+            self.inner.admit(0)  # the window passes all the same
+            return False
+        return self.inner.admit(e)
+
+
 def loads(spends: Sequence[Fraction], window_chunks: int, cadence_chunks: int) -> list[tuple[Fraction, int]]:
     """(load, number of chunks with it) over the covered chunks, in order of time. Linear in the spends, not chunks."""
     edges: dict[int, Fraction] = {}

@@ -17,10 +17,10 @@ from bench.errors import PluginError, nearest
 from bench.privacy.bits import Bits
 from bench.privacy.checks import exact
 from bench.privacy.contract import Branch, Plan
-from bench.privacy.filters import ChunkLoadFilter, TotalFilter
+from bench.privacy.filters import ChunkLoadFilter, TotalFilter, WindowGuard
 from bench.privacy.noise import GRID, discrete_laplace, gaussian_steps, randomized_response
 
-Filter = TotalFilter | ChunkLoadFilter
+Filter = TotalFilter | ChunkLoadFilter | WindowGuard
 Planner = Callable[[int, Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Plan]
 _LARGEST = 1e280  # larger magnitudes are cut; divided by the smallest clip and summed they stay finite
 
@@ -150,6 +150,20 @@ def replay_scales(released: Mapping[str, np.ndarray], branches: Sequence[Branch]
     return out
 
 
+def replay_spends(released: Mapping[str, np.ndarray], branches: Sequence[Branch], planner: Planner,
+                  filters: Sequence[Filter]) -> dict[str, list[list[Fraction]]]:
+    """Admitted spends {branch: B lists of T} that `planner` and fresh filters give for a stored transcript."""
+    b, steps = released[branches[0].name].shape[:2]
+    out = Transcript({}, {}, {})
+    past: dict[str, np.ndarray] = {}
+    plan = Plan()
+    for t in range(steps):
+        plan = planner(t, past, plan.memory)
+        _admit(plan, branches, filters, b, out)
+        past = {k.name: released[k.name][:, t] for k in branches}
+    return out.spends
+
+
 def _step(t: int, branch: Branch, clean: np.ndarray, plan: Plan, admitted: Mapping[str, list[Fraction]], bits: Bits,
           out: Transcript, fixed_scale: Mapping[str, Fraction], changed: int) -> None:
     """One branch of one step: clean whole steps (B, dim) -> noisy values, residuals, realised scales."""
@@ -219,12 +233,13 @@ def _admit(plan: Plan, branches: Sequence[Branch], filters: Sequence[Filter] | N
 
 def _spend(t: int, branch: Branch, clean: np.ndarray, spends: list[Fraction], bits: Bits, out: Transcript,
            changed: int) -> None:
-    """Discrete Laplace at sensitivity / spend, stream by stream; nothing where nothing is spent."""
-    for i, e in enumerate(spends):
+    """Discrete Laplace at sensitivity / spend, equal spends at once; nothing where nothing is spent."""
+    for e in sorted(set(spends)):
         if not e:
             continue
+        who = np.array([i for i, own in enumerate(spends) if own == e])
         scale = branch.sensitivity * changed / e
-        noise = discrete_laplace(clean[i].shape, scale, bits)
-        out.scales[branch.name][i, t] = float(scale)
-        out.residuals[branch.name][i, t] = noise
-        out.released[branch.name][i, t] = clean[i] + noise
+        noise = discrete_laplace(clean[who].shape, scale, bits)
+        out.scales[branch.name][who, t] = float(scale)
+        out.residuals[branch.name][who, t] = noise
+        out.released[branch.name][who, t] = clean[who] + noise

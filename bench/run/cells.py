@@ -37,7 +37,7 @@ def blank_cells(config: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "title": column["title"], "chance": None, "ceiling": None, "n": 0, "people": 0,
                 "seeds": list(config["seeds"]), "status": "missing", "source": "measured", "digest": config["digest"],
                 "split": None, "params": column["params"], "text": None, "control": config["control"],
-                "person_values": {}, "details": None,
+                "person_values": {}, "details": None, "track": config.get("track", "face"),
                 "column": column_key(column["id"], column["params"])}
         cells.append({"id": cell_id(cell), **cell})
     return cells
@@ -89,6 +89,8 @@ def ceiling_of(column: Mapping[str, Any], loss: Mapping[str, Any] | None, result
     faces k times the loss of one (mu sqrt(k)). A renderer with memory may read all clips of a video, so a frame of it
     counts as all of them.
     """
+    if result.get("ceilings"):
+        return result["ceilings"].get(column_key(column["id"], column["params"]))
     name, limited = column["id"], (*RATES, "tar", "dir", "eer")
     if loss is None or name not in limited or not result.get("clips_read") or not len(rows["value"]):
         return None

@@ -20,7 +20,7 @@ def name_of(row: Mapping[str, Any]) -> str:
 def behind(work: WorkFolder) -> dict[str, dict[str, Any]]:
     """{method spec: {isolation, noise, audit}} of the newest release, and its audit if one was made of that source."""
     found: dict[str, dict[str, Any]] = {}
-    for record in sorted(work.finished("enforced"), key=lambda r: r["finished"]):
+    for record in sorted([*work.finished("enforced"), *work.finished("report")], key=lambda r: r["finished"]):
         facts = _release_of(record)
         found[name_of(facts)] = {"isolation": facts["isolation"], "noise": facts["noise"], "audit": None,
                                  "source": record["identity"]["plugins"].get(f"methods/{facts['method']}")}

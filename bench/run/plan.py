@@ -13,11 +13,14 @@ from bench import registry
 from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
 from bench.run.enforced import short_claim
+from bench.run.report_rows import ReportBuilder, is_traffic
 from bench.run.rows import Builder
 from bench.run.stages import Stage
 from bench.run.suite import CANVAS_PX, Suite
 from bench.run.suite_check import check
 from bench.run.workers import method_facts
+
+CONTROLS = ("original", "blackout", "vtpm_style", "public_median")  # of the faces, then of the traffic track
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,10 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
         registry.locate("methods", method.name)
     check(suite, attacks, metrics)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
-    builder = Builder(suite, request.root)
+    builder = ReportBuilder(suite, request.root) if is_traffic(suite.dataset) else Builder(suite, request.root)
     scores = [stage for method in methods
               for stage in builder.row(method, facts[str(method)], *_carried(suite, method, attacks, metrics))]
-    if suite.again and (again := Spec.parse(suite.again)) in methods:
+    if suite.again and isinstance(builder, Builder) and (again := Spec.parse(suite.again)) in methods:
         scores += Builder(suite, request.root, again=True).row(again, facts[str(again)], attacks, metrics)
     stages: dict[str, Stage] = {}
     for score in scores:
@@ -65,7 +68,7 @@ def _with_controls(request: Request, suite: Suite) -> list[str]:
     """The methods asked for, with the suite's controls before them: a column without controls proves nothing."""
     if not request.methods:
         return list(suite.methods)
-    controls = [m for m in suite.methods if m in ("original", "blackout")]
+    controls = [m for m in suite.methods if m in CONTROLS]
     return list(dict.fromkeys([*controls, *request.methods]))
 
 
@@ -98,6 +101,11 @@ def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:
 def asset_stage(suite: Suite, name: str) -> Stage:
     """The stage that gives one shared network."""
     return Builder(suite, None).asset(name)
+
+
+def dataset_stage(suite: Suite, root: Path | None) -> Stage:
+    """The stage that prepares the suite's dataset."""
+    return ReportBuilder(suite, root).streams if is_traffic(suite.dataset) else Builder(suite, root).clips
 
 
 def with_options(suite: Suite, *, dataset: str | None = None, seeds: Sequence[int] = (),

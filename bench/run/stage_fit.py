@@ -6,21 +6,26 @@ from pathlib import Path
 
 from bench import seeds
 from bench.data.clips import Clips
+from bench.data.streams import Streams
 from bench.registry import Spec
 from bench.run.enforced import method_readable, preloaded
 from bench.run.sandbox import available
 from bench.run.stages import Job
-from bench.run.views import save_tensors, write_development_view
+from bench.run.views import save_tensors, write_development_view, write_public_streams
 from bench.run.workers import MethodWorker
 
 FIT_PACKAGES = ("torch",)  # what `ctx` and assets may bring in, beside the plug-in's own imports
 
 
 def run_fit(job: Job) -> None:
-    """config: method, variant, profile, seed; inputs: clips, assets. Development people only."""
+    """config: method, variant, profile, seed; inputs: clips or streams, assets. Development people or public
+    episodes only.
+    """
     spec, seed = Spec(job.config["method"], job.config["variant"]), int(job.config["seed"])
-    view = write_development_view(Clips(job.inputs["clips"]), job.config["needs"], seed, job.out / "development")
-    assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k != "clips"}
+    place = job.out / "development"
+    view = write_public_streams(Streams(job.inputs["streams"]), place) if "streams" in job.inputs else \
+        write_development_view(Clips(job.inputs["clips"]), job.config["needs"], seed, place)
+    assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k not in ("clips", "streams")}
     with MethodWorker(spec, job.config["profile"], isolation=available(), preload=preloaded(spec, FIT_PACKAGES),
                       readable=[*method_readable(spec), view, *assets.values()]) as worker:
         state = worker.fit(view, assets, seeds.derive_int(seed, "fit", str(spec)))

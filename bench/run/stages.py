@@ -30,6 +30,9 @@ KINDS = {
     "compare": "bench.run.stage_transcript:run_compare",
     "metric": "bench.run.stage_metric:run_metric", "score": "bench.run.stage_score:run_score",
     "audit": "bench.run.stage_audit:run_audit",
+    "streams": "bench.run.stage_reports:run_prepare", "gather": "bench.run.stage_reports:run_gather",
+    "report": "bench.run.stage_reports:run_report", "event": "bench.run.stage_report_measures:run_event",
+    "report_metric": "bench.run.stage_report_measures:run_report_metric",
 }
 
 

@@ -23,16 +23,17 @@ from bench.measures import (
     VideoMetric,
 )
 from bench.registry import Spec
+from bench.report_measures import ReportMetric, Stream
 from bench.run.suite import Suite
 
 WRITES: dict[type, tuple[str, ...]] = {
     Match: ("fit", "embed", "state", "load"), Recover: ("fit", "recover", "state", "load"), Compare: ("score",),
     Probe: ("scores",), Repeat: ("agreement",), Assignments: ("load",), VideoMetric: ("values",),
-    SetMetric: ("embed", "distance"), Evaluator: ("fit", "predict", "state", "load")}
+    SetMetric: ("embed", "distance"), Evaluator: ("fit", "predict", "state", "load"), Stream: ("auc",)}
 STATISTICS: dict[type, tuple[str, ...]] = {SetMetric: ("jackknife",), Evaluator: ("mean", "uar"),
-                                           Diagnostic: ("mean", "jackknife")}  # others: the mean
+                                           Diagnostic: ("mean", "jackknife"), ReportMetric: ("mean", "jackknife")}
 IDS: dict[type, tuple[str, ...]] = {Identify: ("top1",), Compare: ("top1",), Match: ("eer", "tar", "dir",
-                                                                                     "realised_far")}
+                                                                                     "realised_far"), Stream: ("auc",)}
 WORDS: dict[str, tuple[str, ...]] = {"better": ("higher", "lower", "none"),
                                      "role": ("privacy", "utility", "descriptive", "diagnostic")}
 
@@ -84,6 +85,9 @@ def _wanted(plugin: Any) -> Iterable[tuple[type, str]]:
         kinds = {column.statistic for column in plugin.columns}
         found += [(Diagnostic, "measure")] * ("mean" in kinds)
         found += [(Diagnostic, name) for name in ("values", "pooled") if "jackknife" in kinds]
+    if _is(plugin, ReportMetric):
+        kinds = {column.statistic for column in plugin.columns}
+        found += [(ReportMetric, name) for name, kind in (("values", "mean"), ("number", "jackknife")) if kind in kinds]
     return found
 
 

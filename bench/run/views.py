@@ -15,9 +15,12 @@ from safetensors.numpy import load, save_file
 import bench.video as video_io
 from bench import seeds
 from bench.data.clips import Clips
+from bench.data.streams import Streams
 from bench.errors import PluginError
 from bench.run.cache import write_json
 from bench.types import LABELS, Video
+
+PUBLIC_STREAMS = "streams.safetensors"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
@@ -97,6 +100,30 @@ class DevelopmentData:
 
     def __iter__(self) -> Iterator[DevelopmentVideo]:
         return iter(self.train + self.calibration)
+
+
+class PublicStreams:
+    """Public episodes of a traffic dataset. steps: int16 (N, chunks, 12), quarters; asked, priority: int (N, T)."""
+
+    def __init__(self, folder: Path):
+        found = load_tensors(folder / PUBLIC_STREAMS)
+        self.steps, self.asked, self.priority = found["steps"], found["asked"], found["priority"]
+
+
+def development(folder: Path, needs: frozenset[str]) -> DevelopmentData | PublicStreams:
+    """What a method may fit on: the videos of development people, or public episodes."""
+    return PublicStreams(folder) if (folder / PUBLIC_STREAMS).is_file() else DevelopmentData(folder, needs)
+
+
+def write_public_streams(streams: Streams, out: Path) -> Path:
+    """A folder with the public episodes of a traffic dataset, nothing of the others."""
+    out.mkdir(parents=True)
+    asked = streams.requests
+    save_tensors(out / PUBLIC_STREAMS, {"steps": streams.steps[streams.public],
+                                        "asked": asked.expert[streams.public],
+                                        "priority": asked.priority[streams.public]})
+    (out / PUBLIC_STREAMS).chmod(0o444)
+    return out
 
 
 def write_development_view(clips: Clips, needs: list[str], seed: int, out: Path) -> Path:

@@ -73,7 +73,7 @@ class Session:
         return {"ok": True}, {}
 
     def fit(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
-        from bench.run.views import DevelopmentData, load_tensors, state_of
+        from bench.run.views import development, load_tensors, state_of
 
         seed = int(header["seed"])
         private = isinstance(self.method, PrivateMethod)
@@ -81,7 +81,7 @@ class Session:
                           torch_seed=lambda *names: seeds.derive_torch(seed, *names),
                           report=lambda text: print(text, file=sys.stderr, flush=True),
                           simulate=simulator(self.method, seeds.derive_torch(seed, "simulate")) if private else None)
-        data = DevelopmentData(Path(header["development"]), type(self.method).needs)
+        data = development(Path(header["development"]), type(self.method).needs)
         self.method.fit(data, {k: load_tensors(Path(v)) for k, v in header["assets"].items()}, context)
         return {"ok": True}, state_of(self.method, type(self.method).__name__)
 

@@ -1,0 +1,97 @@
+"""The prepared folder of a traffic dataset: values of every chunk under a hashed description.
+
+    dataset.json    name, track, split digest, manifest digest, numbers of episodes and chunks
+    streams.npz     steps int16 (N, chunks, 12), quarters of a value; public bool (N,); asked, priority int (N, T)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bench.data.crossing.committed import digest
+from bench.errors import DataError
+from bench.traffic import COMPONENTS, WINDOW_CHUNKS, Requests, requests
+
+
+@dataclass(frozen=True)
+class Table:
+    """Episodes of one length. ids: names, sorted; steps int (N, chunks, 12); public (N,): may a method fit on it?"""
+
+    ids: tuple[str, ...]
+    steps: np.ndarray
+    public: np.ndarray
+
+
+class StreamDataset:
+    """Base of a traffic dataset: gives its table of chunk values.
+
+    publishable: may the site show pictures of it?  needs_root: is it a folder of the user's?
+    """
+
+    track: ClassVar[str] = "traffic"
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    licence: ClassVar[str] = ""
+    publishable: ClassVar[bool] = False
+    needs_root: ClassVar[bool] = False
+
+    def table(self, root: Path | None, report: Callable[[str], None]) -> Table:
+        """Values of all episodes. Raises DataError that lists every problem of `root`."""
+        raise NotImplementedError
+
+
+def write_streams(adapter: StreamDataset, root: Path | None, seed: int, out: Path,
+                  report: Callable[[str], None]) -> None:
+    """Prepare a traffic dataset into `out`. Raises DataError where an episode has no whole window or no value."""
+    table = adapter.table(root, report)
+    slots = table.steps.shape[1] // WINDOW_CHUNKS
+    if not slots:
+        raise DataError(f"The episodes of {adapter.name} have {table.steps.shape[1]} chunks.",
+                        f"A report covers a window of {WINDOW_CHUNKS}.", "Bring longer videos.")
+    if table.steps.shape[2] != len(COMPONENTS) or (table.steps < 0).any():
+        raise DataError(f"The table of {adapter.name} has values {table.steps.shape}, least {table.steps.min()}.",
+                        "Counts are not negative, and there are twelve components.", "")
+    steps = table.steps.astype(np.int16)
+    asked = requests(seed, adapter.name, len(table.ids), slots)
+    np.savez_compressed(out / "streams.npz", steps=steps, public=table.public,
+                        asked=asked.expert, priority=asked.priority)
+    split = hashlib.sha256(json.dumps([[i, bool(p)] for i, p in zip(table.ids, table.public, strict=True)]).encode())
+    info = {"name": adapter.name, "title": adapter.title, "licence": adapter.licence, "track": adapter.track,
+            "publishable": adapter.publishable, "ids": list(table.ids), "chunks": table.steps.shape[1],
+            "slots": slots, "seed": seed, "split": split.hexdigest(), "manifest": digest(steps),
+            "left_over_chunks": table.steps.shape[1] - slots * WINDOW_CHUNKS,
+            "videos": len(table.ids), "people": int((~table.public).sum())}
+    (out / "dataset.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
+
+
+class Streams:
+    """A prepared traffic dataset, opened for reading."""
+
+    def __init__(self, folder: Path):
+        self.folder = Path(folder)
+        self.info: dict[str, Any] = json.loads((self.folder / "dataset.json").read_text(encoding="utf-8"))
+        with np.load(self.folder / "streams.npz") as found:
+            self.steps, self.public = found["steps"], found["public"]
+            self.requests = Requests(found["asked"], found["priority"])
+        if digest(self.steps) != self.info["manifest"]:
+            raise DataError(f"{self.folder / 'streams.npz'} is not what was prepared.", "", "Prepare it again.")
+
+    def test(self) -> np.ndarray:
+        """Numbers of the test episodes."""
+        return np.flatnonzero(~self.public)
+
+
+def check_streams(folder: Path) -> list[str]:
+    """What is wrong with a prepared folder, in sentences; empty when it is as it was prepared."""
+    try:
+        Streams(folder)
+    except (DataError, OSError, ValueError, KeyError) as error:
+        return [error.what if isinstance(error, DataError) else f"streams.npz cannot be read ({type(error).__name__})"]
+    return []

@@ -1,0 +1,178 @@
+"""Stages `report_metric` and `event`: numbers of report streams, and attacks on matched counterfactual streams."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from bench import registry
+from bench.data.streams import Streams
+from bench.errors import DataError, PluginError
+from bench.measures import Noise, column_key
+from bench.nets.training import use_threads
+from bench.privacy import ceilings
+from bench.privacy.claims import EventClaim
+from bench.privacy.contract import CHUNK_STEPS, Branch
+from bench.registry import Spec
+from bench.report_measures import ReportMetric, Reports, Stream
+from bench.run.cache import write_json
+from bench.run.enforced import priced
+from bench.run.released import isolation_of
+from bench.run.stage_reports import branches_of, event_of
+from bench.run.stages import Job
+from bench.run.trials import ALL_PEOPLE, Trial, public_numbers, write_trials
+from bench.run.views import load_tensors
+from bench.traffic import COMPONENTS, EXPERTS, windows
+
+
+class Released:
+    """A report release joined with its id map. episode: (N,) position among the test episodes; draw: (N,)."""
+
+    def __init__(self, folder: Path, streams: Streams, numbers_seed: int):
+        known = {r["id"]: r["episode"] for r in pq.read_table(folder / "vault" / "idmap.parquet").to_pylist()}
+        manifest = pq.read_table(folder / "release" / "manifest.parquet").to_pylist()
+        self.folder, self.streams = folder, streams
+        self.episode = np.array([known[r["id"]] for r in manifest])
+        self.draw = np.array([r["draw"] for r in manifest])
+        names = [streams.info["ids"][k] for k in streams.test()]
+        numbers = public_numbers(names, numbers_seed, "people")
+        self.person = np.array([numbers[names[e]] for e in self.episode])
+
+    def reports(self) -> Reports:
+        """The reports beside the truth, streams in the order of the release."""
+        table = pq.read_table(self.folder / "release" / "reports.parquet")
+        shape = (len(self.episode), self.streams.info["slots"])
+        shown = np.stack([table.column(c).to_numpy(zero_copy_only=False) for c in COMPONENTS], axis=1)
+        fresh = np.stack([table.column(f"fresh_{e.name}").to_numpy(zero_copy_only=False) for e in EXPERTS], axis=1)
+        test = self.streams.test()[self.episode]
+        return Reports(windows(self.streams.steps[test]), shown.reshape(*shape, -1).astype(np.float64),
+                       fresh.reshape(*shape, -1).astype(bool), self.streams.requests.expert[test],
+                       self.streams.requests.priority[test], self.episode)
+
+    def scales(self, branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:
+        """Realised scales {branch: (N, T)}. Raises DataError when the transcript was changed after the release."""
+        path = self.folder / "release" / "transcript.safetensors"
+        wanted = json.loads((self.folder / "release" / "release.json").read_text(encoding="utf-8"))["transcript"]
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
+            raise DataError(f"The transcript {path} is not the one that was released.",
+                            "Its digest stands in release.json.", "Release again.")
+        found = load_tensors(path)
+        return {b.name: found[f"scale:{b.name}"] for b in branches}
+
+    def trial(self, column: str, stream: int, seed: int, value: float) -> Trial:
+        person = int(self.person[stream])
+        return Trial(column, person, person, 0, int(self.draw[stream]), seed, float(value))
+
+
+def run_report_metric(job: Job) -> None:
+    """config: metric, variant, profile, seed, numbers_seed; inputs: release, streams."""
+    use_threads()
+    spec, seed = Spec(job.config["metric"], job.config["variant"]), int(job.config["seed"])
+    metric: ReportMetric = registry.get("metrics", spec.name)(**registry.settings("metrics", spec))
+    released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
+    reports, rows = released.reports(), []
+    for key, values in metric.values(reports).items():
+        if np.shape(values) != (len(reports.episode),):
+            raise PluginError(f"The metric {spec} gave {np.shape(values)} values of {key} for "
+                              f"{len(reports.episode)} streams.", "", "Give one value a stream.")
+        rows += [released.trial(key, n, seed, v) for n, v in enumerate(values)]
+    rows += list(_without(metric, reports, released, seed))
+    wanted = {c.key for c in metric.columns}
+    if {r.column for r in rows} != wanted:
+        raise PluginError(f"The metric {spec} gave {sorted({r.column for r in rows})}, its columns are "
+                          f"{sorted(wanted)}.", "Every column needs its values.", "")
+    write_trials(job.out / "trials.parquet", rows)
+    write_json(job.out / "result.json", {"chance": None, "people": len(set(released.person.tolist())),
+                                         "isolation": isolation_of(job.inputs["release"])})
+
+
+def _without(metric: ReportMetric, reports: Reports, released: Released, seed: int) -> Iterator[Trial]:
+    """Numbers of all streams, and without one episode at a time."""
+    everything = np.zeros(len(reports.episode), dtype=bool)
+    groups = [(ALL_PEOPLE, everything)] + [(int(p), released.person == p) for p in sorted(set(released.person))]
+    if not metric.number(reports):
+        return
+    for person, left_out in groups:
+        for key, value in metric.number(reports.of(~left_out)).items():
+            yield Trial(key, person, 0, 0, 0, seed, float(value))
+
+
+# ---- events --------------------------------------------------------------------------------------------------------
+
+def run_event(job: Job) -> None:
+    """config: attack, variant, profile, seed, numbers_seed, facts; inputs: release, streams."""
+    use_threads()
+    spec, facts, seed = Spec(job.config["attack"], job.config["variant"]), job.config["facts"], int(job.config["seed"])
+    attack: Stream = registry.get("attacks", spec.name)(**registry.settings("attacks", spec))
+    released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
+    branches, event = branches_of(facts), event_of(facts)
+    scales = released.scales(branches)
+    spent = {n: np.nan_to_num(1 / np.where(v > 0, v, np.nan)) for n, v in scales.items()}  # more noise, less spent
+    rows, known = [], dict[tuple, float]()
+    for stream, episode in enumerate(released.episode):
+        same = released.episode == episode
+        noise = {b.name: Noise(b.noise, scales[b.name][stream]) for b in branches}
+        for name in attack.events:
+            shift = shift_of(name, branches, event, {n: v[same].mean(axis=0) for n, v in spent.items()})
+            key = (name, *(s.tobytes() + noise[n].scale.tobytes() for n, s in shift.items()))
+            if key not in known:
+                known[key] = attack.auc(shift, noise)
+            rows.append(released.trial(column_key("auc", {"event": name}), stream, seed, known[key]))
+    write_trials(job.out / "trials.parquet", rows)
+    write_json(job.out / "result.json", {"chance": 0.5, "people": len(set(released.person.tolist())),
+                                         "ceilings": event_ceilings(facts, attack.events),
+                                         "isolation": isolation_of(job.inputs["release"])})
+
+
+def shift_of(name: str, branches: tuple[Branch, ...], event: EventClaim,
+             spent: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What an event adds to the window sums, {branch: int64 (T, dim)}, K chunks at a time.
+
+    It lies in the window in which the branches that it moves are noised least on average over draws, (T,) `spent`;
+    "every_window" in all of them. Raises PluginError for an unknown name.
+    """
+    moved = {b.name: _change(name, b) * event.changed_chunks for b in branches}
+    slots = len(next(iter(spent.values())))
+    scores = np.sum([spent[n] * np.abs(v).max() for n, v in moved.items()], axis=0)  # (T,)
+    places = range(slots) if name == "every_window" else [int(np.argmax(scores))]
+    out = {b.name: np.zeros((slots, b.dim), dtype=np.int64) for b in branches}
+    for t in places:
+        for n, change in moved.items():
+            out[n][t] = change
+    return out
+
+
+def _change(name: str, branch: Branch) -> np.ndarray:
+    """What one chunk of the event adds to a branch, int64 (dim,), inside the cap."""
+    cap = next(e.cap for e in EXPERTS if e.name == branch.name)
+    most = int(min(branch.clip, cap * CHUNK_STEPS))
+    out = np.zeros(branch.dim, dtype=np.int64)
+    if name in ("experts", "every_window") or (name == "flip" and branch.name == "traffic"):
+        out[:2] = -most, most  # (C, 0) becomes (0, C)
+    elif (name, branch.name) in (("vehicle", "traffic"), ("pedestrian", "pedestrian")):
+        out[0] = min(CHUNK_STEPS, most)
+    elif name not in ("flip", "vehicle", "pedestrian"):
+        raise PluginError(f"There is no event {name!r}.", "The harness makes matched streams with and without it.",
+                          "Known: vehicle, pedestrian, flip, experts, every_window.")
+    return out
+
+
+def event_ceilings(facts: Mapping[str, Any], events: tuple[str, ...]) -> dict[str, float | None]:
+    """The highest AUC that the claim allows for each event; None without a claim.
+
+    K chunks in one window are K in all; what it costs if they change in every window is the sum.
+    """
+    cost = priced(facts)[1]
+    out: dict[str, float | None] = {}
+    for name in events:
+        epsilon = cost.epsilon_sum if name == "every_window" else cost.epsilon_max
+        bound = None if epsilon is None or not np.isfinite(epsilon) else \
+            ceilings.auc(ceilings.Loss("pure", epsilon=epsilon)).bound
+        out[column_key("auc", {"event": name})] = bound
+    return out

@@ -1,0 +1,70 @@
+"""The tables of the BR-MoE paper: over measured cells, and two that follow from the schema and the formula alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from bench.blocks import Block
+from bench.display import Cell
+from bench.paper_tables import PaperTable, of
+from bench.traffic import EXPERTS, WINDOW_CHUNKS
+
+EVENT = of("auc", "event_llr", params={"event": "experts"})
+WEIGHTED = of("utility", params={"slots": "weighted"})
+
+
+def _counted(name: str) -> Any:
+    return of(name, params={"slots": "all"})
+
+
+def schema(cells: Sequence[Cell]) -> list[Block]:
+    """The semantic schema: components and cap of each expert (PROTOCOL 5)"""
+    rows = tuple((f"{e.name}: {', '.join(e.components).replace('_', ' ')}",
+                  (_fixed("components", e.dim, "d"), _fixed("cap", e.cap, "C, l1 of a chunk"))) for e in EXPERTS)
+    return [Block(str(schema.__doc__), rows[0][1], rows, ("Design choices of the paper, not tuned.",))]
+
+
+def noise_scales(cells: Sequence[Cell]) -> list[Block]:
+    """Analytic noise scales of the pedestrian mean: 2 K C / J, its spend, and the quotient (J = 30, C = 6, e = 0.4)"""
+    cap, rows = next(e.cap for e in EXPERTS if e.name == "pedestrian"), []
+    for changed in (2, 5):
+        for label, experts in (("four experts share", 4), ("pedestrian alone", 1)):
+            reach, spend = Fraction(2 * changed * cap, WINDOW_CHUNKS), Fraction(2, 5) / experts
+            rows.append((f"{label}, K = {changed}", (
+                _fixed("sensitivity", float(reach), "Largest change of the mean"),
+                _fixed("epsilon", float(spend), "Spend of the expert"),
+                _fixed("scale", float(reach / spend), "Laplace scale of the mean"))))
+    return [Block(str(noise_scales.__doc__), rows[0][1], tuple(rows),
+                  ("Follows from the formula; nothing is measured.",))]
+
+
+def _fixed(metric: str, value: float, title: str) -> dict[str, Any]:
+    """A cell that is no measurement."""
+    nothing = dict.fromkeys(("attack", "evaluator", "decoding", "params", "chance", "ceiling", "lo", "hi", "n",
+                             "people", "draws", "text", "details", "digest", "split", "variant"))
+    return {**nothing, "method": "br_moe", "metric": metric, "value": value, "metric_unit": "1", "better": "none",
+            "role": "descriptive", "title": title, "status": "ok", "via": "direct", "seeds": [], "profile": "tiny",
+            "dataset": "sumo_crossing", "lane": "enforced", "unit": "event", "epsilon": 4.0, "delta": 0.0,
+            "track": "traffic", "control": None}
+
+
+_MAIN = tuple((name, None) for name in ("vtpm_style", "public_median", "rl_moe", "rl_moe_field_removal", "uniform_dp",
+                                        "task_dp", "periodic_dp_reuse", "hand_rule", "br_moe"))
+_ABLATED: tuple[tuple[str, str | None], ...] = (
+    ("br_moe", None), ("br_moe", "seed2"), ("task_dp", None), ("br_moe", "noreuse"), ("br_moe", "notask"),
+    ("br_moe", "raw_gate"), ("br_moe", "box"), ("br_moe", "counts"), ("br_moe", "hmm"))
+_SWEEP: tuple[tuple[str, str | None], ...] = tuple(("br_moe", v) for v in ("eps2", None, "eps8", "k5", "k10"))
+
+TRAFFIC_TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
+    "brmoe-2": schema,
+    "brmoe-5": PaperTable("Report streams, budget 4 over ten minutes, K = 2", (
+        _counted("mae_vehicle"), _counted("mae_pedestrian"), of("f1_sign"), EVENT, of("coverage"), WEIGHTED),
+        _MAIN, suite="br-moe"),
+    "brmoe-6": PaperTable("Ablation; the fixed task schedule is task_dp", (WEIGHTED, of("age")), _ABLATED,
+                          suite="br-moe"),
+    "brmoe-7": PaperTable("Budgets and bounds on the event: epsilon 2, 4, 8 at K = 2, then K = 5 and 10 at 4",
+                          (WEIGHTED, EVENT, of("coverage")), _SWEEP, suite="br-moe"),
+    "brmoe-8": noise_scales,
+}
