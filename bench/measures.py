@@ -248,9 +248,12 @@ class SetMetric:
 
     columns: original against released. A derived release is compared with the originals in the same columns, and
     in `recovered_columns` with the release that it was derived from.
+    embeds_like: another such metric whose features it measures; they are computed once for both. It has the same
+    variants and constructor.
     """
 
     name: ClassVar[str] = ""
+    embeds_like: ClassVar[str | None] = None
     columns: ClassVar[tuple[Column, ...]] = ()
     recovered_columns: ClassVar[tuple[Column, ...]] = ()
     assets: ClassVar[tuple[str, ...]] = ()
@@ -264,5 +267,8 @@ class SetMetric:
         raise NotImplementedError
 
     def distance(self, first: np.ndarray, second: np.ndarray, originals: np.ndarray) -> float:
-        """Distance of two feature sets (N, d), (M, d). `originals` (K, d) fix a bandwidth, the same for all methods."""
+        """Distance of two feature sets (N, d), (M, d). `originals` (K, d) fix a bandwidth, the same for all methods.
+
+        A function of the features alone: `load` was not called in the process that asks for it.
+        """
         raise NotImplementedError

@@ -21,6 +21,7 @@ class MMDIdentity(IdentitySpace):
                       title="Shift in identity space (MMD²)", source="TADP 4.2.2; Gretton et al. 2012"),)
     recovered_columns = (Column(id="mmd_id_pr", unit="1", better="none", low=-2, high=2, statistic="jackknife",
                                 title="Recovered against released, identity space (MMD²)", source="TADP 4.2.2"),)
+    embeds_like = "fd_id"
     variants = {"synth": {}, "arcface": {"network": "arcface"}, "faceid": {"network": "faceid"}}
     headline = "synth"
 

@@ -64,7 +64,7 @@ def releases(tmp_path_factory, small):
 def ran(kind, name, out, **inputs):
     """Run one stage in this process; the folder that it filled."""
     out.mkdir()
-    word = "metric" if kind == "metric" else "attack"
+    word = "metric" if kind in ("metric", "embed") else "attack"
     function(kind)(Job({word: name, **CONFIG, "subset": "one"}, inputs, out, lambda text: None))
     return out
 
@@ -172,7 +172,10 @@ def test_the_distance_of_sets_is_zero_for_equal_ones(examples, releases, small, 
     metric = registry.build("metrics", "shift")
     a, b = (np.stack([metric.embed(grey(v, v + 2)) for v in levels]) for levels in ((10, 20), (40, 50)))
     assert metric.distance(a, a, a) == 0 and metric.distance(a, b, a) == pytest.approx(30 * math.sqrt(3))
-    same, half = (ran("metric", "shift", tmp_path / n, release=releases[n], clips=small) for n in ("same", "half"))
+    originals = ran("embed", "shift", tmp_path / "originals", clips=small)
+    said = {n: ran("embed", "shift", tmp_path / f"{n} features", release=releases[n]) for n in ("same", "half")}
+    same, half = (ran("metric", "shift", tmp_path / n, release=releases[n], clips=small, features=said[n],
+                      originals=originals) for n in said)
     assert not rows_of(same, "shift")["value"].any() and (rows_of(half, "shift")["value"] > 10).all()
     assert ALL_PEOPLE in rows_of(half, "shift")["person"]
 

@@ -56,6 +56,25 @@ def test_an_attacker_of_a_recovered_release_may_have_a_budget_of_its_own(planned
     assert said[0] != said[1], "a cell names the budget that it was measured with"
 
 
+def test_features_are_computed_once_for_all_distances_that_read_them(planned):
+    stages = planned(methods=["blur", "blackout"], metrics=["fd_id@synth", "mmd_id@synth", "fvd@synth"],
+                     via=["fd_id@synth", "mmd_id@synth"])
+    assert sorted(t for t in stages if t.startswith("embed fd_id") and "blackout" not in t) == [
+        "embed fd_id@synth on blur", "embed fd_id@synth on blur via recover_unet", "embed fd_id@synth on originals"]
+    assert not any(t.startswith("embed mmd_id") for t in stages)
+    for name in ("fd_id", "mmd_id"):
+        direct, via = (stages[f"metric {name}@synth on blur{way}"].inputs for way in ("", " via recover_unet"))
+        assert direct["features"].digest == via["direct"].digest == stages["embed fd_id@synth on blur"].digest
+        assert via["features"].digest == stages["embed fd_id@synth on blur via recover_unet"].digest
+        assert "direct" not in direct and "identity_eval" not in direct
+        assert via["originals"].digest == stages["embed fd_id@synth on originals"].digest
+    assert stages["metric fvd@synth on blur"].inputs["features"].digest == stages["embed fvd@synth on blur"].digest
+    assert "metrics/fd_id" in stages["score mmd_id@synth on blur"].config["plugins"]
+    other = planned(metrics=["fd_id@synth", "mmd_id@synth"], budget={"mmd_id@synth": {"network": "synth"}})
+    fd, mmd = (other[f"metric {name}@synth on blur"].inputs["features"].digest for name in ("fd_id", "mmd_id"))
+    assert fd != mmd, "another budget may embed by another network"
+
+
 def test_without_memory_one_release_serves_both_decodings_and_with_it_two(planned):
     assert len([t for t in planned() if t.startswith("release")]) == 1
     stages = planned({"memory_between_clips": True})

@@ -16,7 +16,7 @@ from bench.display import finite
 from bench.errors import Diverged, PluginError
 from bench.measures import Column
 from bench.ranking import attack_state, rank_section
-from bench.run import stage_attack, stage_match, stage_metric
+from bench.run import stage_attack, stage_match, stage_metric, stage_sets
 from bench.run.cells import measured_cells
 from bench.run.stage_attack import run_attack, run_train
 from bench.run.stage_metric import run_metric
@@ -274,11 +274,11 @@ def test_a_value_outside_the_stated_range_is_refused():
 
 def test_features_and_embeddings_have_one_length():
     metric = SimpleNamespace(name="mine", embed=lambda clip: np.zeros(clip))
-    first = stage_metric._feature(metric, 3, [])
+    first = stage_sets._feature(metric, 3, [])
     with pytest.raises(PluginError, match=r"shape \(4,\) after one of shape \(3,\)"):
-        stage_metric._feature(metric, 4, [first])
+        stage_sets._feature(metric, 4, [first])
     with pytest.raises(PluginError, match=r"shape \(2, 3\)\."):
-        stage_metric._feature(metric, (2, 3), [])
+        stage_sets._feature(metric, (2, 3), [])
     stage_match._one_length([np.zeros(3), np.ones(3)])
     with pytest.raises(PluginError, match="of 3 and of 5 numbers"):
         stage_match._one_length([np.zeros(3), np.ones(5)])

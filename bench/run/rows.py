@@ -23,6 +23,7 @@ from bench.run.cache import digest_json
 from bench.run.diagnostic_rows import diagnostic_scores
 from bench.run.enforced import loss_of
 from bench.run.road import Road
+from bench.run.set_rows import features
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 
@@ -221,16 +222,21 @@ class Builder:
     def _metric_score(self, metric: Spec, road: Road) -> Stage:
         plugin = registry.get("metrics", metric.name)
         budget, retrained = self.suite.budget.get(str(metric), {}), _is(plugin, Evaluator)
-        inputs = {"release": road.assembled, "clips": self.clips, **self.assets(plugin, metric.variant)}
-        columns = tuple(plugin.columns)
-        if road.behind and _is(plugin, SetMetric) and plugin.recovered_columns:
-            columns += tuple(plugin.recovered_columns)
-            inputs["direct"] = road.direct or road.assembled
+        inputs: dict[str, Stage] = {"release": road.assembled, "clips": self.clips}
+        columns, reader = tuple(plugin.columns), None
+        if not _is(plugin, SetMetric):
+            inputs |= self.assets(plugin, metric.variant)
+        else:
+            columns += tuple(plugin.recovered_columns) if road.behind else ()
+            inputs |= features(self, metric, road)
+            reader = ("metrics", plugin.embeds_like) if plugin.embeds_like else None
         seeds = self.suite.seeds if retrained else self.suite.seeds[:1]
         trials = {f"trials:{seed}": self.measured(metric, road, seed, inputs) for seed in seeds}
+        used = [metric.name, *([reader[1]] if reader else [])]
         return self.score(road, columns, trials, evaluator=metric.variant, metric=metric.name, seeds=seeds,
-                           decoding="isolated" if road.behind else "assembled",
-                           digest=digest_json([registry.source_digest("metrics", metric.name), str(metric), budget]))
+                           decoding="isolated" if road.behind else "assembled", reader=reader,
+                           digest=digest_json([*(registry.source_digest("metrics", name) for name in used),
+                                               str(metric), budget]))
 
     def measured(self, metric: Spec, road: Road, seed: int, inputs: Mapping[str, Stage] | None = None) -> Stage:
         """The stage of a metric; of an evaluator it also holds the network that it trained."""

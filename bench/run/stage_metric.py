@@ -6,21 +6,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from bench import registry
 from bench.data.clips import Clips
 from bench.errors import Diverged, PluginError, Undefined
-from bench.frechet import delete_one_people, same_data_floor
 from bench.measures import Column, Evaluator, Metric, SetMetric, VideoMetric
 from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
-from bench.run.released import Released, batches, cut, drawn, isolated, isolation_of, open_release, people_of
+from bench.run.released import Released, batches, drawn, isolation_of, open_release, people_of
+from bench.run.stage_sets import distances
 from bench.run.stages import Job
-from bench.run.trials import ALL_PEOPLE, Trial, finite, public_numbers, write_trials
+from bench.run.trials import Trial, finite, public_numbers, write_trials
 from bench.run.views import asset_tensors, save_tensors, state_of
 from bench.types import CLIP_FRAMES, Sample, Video
 
@@ -28,7 +28,9 @@ Result = tuple[list[Trial], dict]
 
 
 def run_metric(job: Job) -> None:
-    """config: metric, variant, budget, profile, seed, numbers_seed; inputs: release, clips, assets, direct if via."""
+    """config: metric, variant, budget, profile, seed, numbers_seed; inputs: release, clips; assets, or of a
+    distance of sets the features that stages `embed` made.
+    """
     use_threads()
     spec = Spec(job.config["metric"], job.config["variant"])
     plugin = registry.get("metrics", spec.name)
@@ -39,7 +41,7 @@ def run_metric(job: Job) -> None:
     else:
         made = plugin(**{**registry.settings("metrics", spec), **job.config["budget"]})
         rows, result = _videos(job, made, known) if isinstance(made, VideoMetric) else \
-            _sets(job, made, known) if isinstance(made, SetMetric) else _evaluate(job, made, known)
+            distances(job, made, items, known.people) if isinstance(made, SetMetric) else _evaluate(job, made, known)
     reads: Counter[str] = Counter(str(i.clips_read("video")) for i in items)
     write_trials(job.out / "trials.parquet", rows)
     write_json(job.out / "result.json", {**result, "clips_read": reads,
@@ -84,16 +86,6 @@ def _inside(values: np.ndarray, column: Column, name: str) -> np.ndarray:
     return values
 
 
-def _feature(metric: SetMetric, clip: Video, like: Sequence[np.ndarray]) -> np.ndarray:
-    """The feature vector of a clip. Raises PluginError when it is no vector, or of another length than those before."""
-    vector = np.asarray(metric.embed(clip), dtype=float)
-    if vector.ndim != 1 or (like and vector.shape != like[0].shape):
-        raise PluginError(f"`embed` of {metric.name} gave an array of shape {vector.shape}"
-                          + (f" after one of shape {like[0].shape}." if like else "."),
-                          "Distances are of vectors of one length.", "Return one vector (d,) for every clip.")
-    return vector
-
-
 def _pure(job: Job, metric: Metric, known: _Known) -> Result:
     """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped.
 
@@ -128,46 +120,6 @@ def _videos(job: Job, metric: VideoMetric, known: _Known) -> Result:
         rows += [known.trial(wanted[name].key, item, _mean(_inside(np.asarray(v, dtype=float), wanted[name],
                                                                    metric.name))) for name, v in values.items()]
     return rows, {"chance": None, "people": len(known.people)}
-
-
-def _sets(job: Job, metric: SetMetric, known: _Known) -> Result:
-    """One number for all people (filed under ALL_PEOPLE) and one without each of them."""
-    metric.load(asset_tensors(job.inputs), job.context("metric", metric.name))
-    owners: list[int] = []
-    released: list[np.ndarray] = []
-    originals: list[np.ndarray] = []
-    for item, number, clip in isolated(known.probes):
-        owners.append(known.people[item.person])
-        released.append(_feature(metric, clip, released))
-        whole = known.original(item)
-        originals.append(_feature(metric, whole if item.clip >= 0 else cut(whole)[number], released))
-    first, second = np.stack(originals), np.stack(released)
-
-    def distance(a: np.ndarray, b: np.ndarray) -> float:
-        return metric.distance(a, b, first)
-
-    rows = _set_rows(metric.columns[0].key, (first, second), owners, distance, known.seed)
-    if "direct" in job.inputs:
-        direct = np.stack(list(_same_clips(metric, job, known)))
-        rows += _set_rows(metric.recovered_columns[0].key, (direct, second), owners, distance, known.seed)
-    rng = job.context("metric", metric.name).rng("floor")
-    floor = same_data_floor(first, owners, distance, rng) if len(set(owners)) > 1 else None
-    return rows, {"chance": None, "people": len(known.people), "clips": len(owners), "floor": floor}
-
-
-def _set_rows(column: str, sets: tuple[np.ndarray, np.ndarray], owners: Sequence[int],
-              distance: Callable[..., float], seed: int) -> list[Trial]:
-    whole, without = delete_one_people(sets, [owners, owners], distance)
-    values = {ALL_PEOPLE: whole, **{int(str(person)): value for person, value in without.items()}}
-    return [Trial(column, person, 0, 0, 0, seed, value) for person, value in values.items()]
-
-
-def _same_clips(metric: SetMetric, job: Job, known: _Known) -> Iterator[np.ndarray]:
-    """Features of the clips of the direct release that the derived ones were made from, in their order."""
-    place = {(i.video, n): clip for i, n, clip in isolated([i for i in open_release(
-        job.inputs["direct"], role="probe", draw=0)])}
-    for item, number, _ in isolated(known.probes):
-        yield metric.embed(place[item.video, number])
 
 
 def _evaluate(job: Job, evaluator: Evaluator, known: _Known) -> Result:

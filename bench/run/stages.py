@@ -28,6 +28,7 @@ KINDS = {
     "intervene": "bench.run.stage_intervene:run_intervene",
     "reread": "bench.run.stage_intervene:run_reread", "repeat": "bench.run.stage_intervene:run_repeat",
     "compare": "bench.run.stage_transcript:run_compare",
+    "embed": "bench.run.stage_sets:run_embed",
     "metric": "bench.run.stage_metric:run_metric", "score": "bench.run.stage_score:run_score",
     "audit": "bench.run.stage_audit:run_audit",
     "streams": "bench.run.stage_reports:run_prepare", "gather": "bench.run.stage_reports:run_gather",
