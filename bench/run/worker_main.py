@@ -48,8 +48,8 @@ class Session:
 
     def facts(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
         cls = type(self.method)
-        private: dict[str, Any] = {}
         short = self.method.claim
+        private: dict[str, Any] = {}
         if isinstance(self.method, DeclaredMethod):
             terms = declared_claim(self.method)
             short, private = claimed(terms, price(terms)), {"full_claim": claim_to(terms)}
