@@ -155,7 +155,7 @@ def _stays(attack: Stream, released: Released, branches: tuple[Branch, ...], eve
                 noise = {b.name: Noise(b.noise, scales[b.name][stream]) for b in branches}
                 values = [attack.auc(shift, noise) for shift in shifts]
                 for of, value in (("mean", np.mean(values)), ("worst", max(values))):
-                    yield released.trial(column_key("auc", {"event": name, "of": of}), stream, seed, float(value))
+                    yield released.trial(column_key("auc", {"event": name, "of": of}), int(stream), seed, float(value))
 
 
 def stay_of(steps: np.ndarray, added: np.ndarray, branches: tuple[Branch, ...],
