@@ -10,7 +10,7 @@ from typing import Any
 from bench.blocks import Block
 from bench.display import Cell
 from bench.paper_tables import PaperTable, of
-from bench.traffic import EXPERTS, WINDOW_CHUNKS
+from bench.traffic import CHUNK_S, EXPERTS, FPS, SLOTS, WINDOW_CHUNKS, WINDOW_S
 
 EVENT = of("auc", "event_llr", params={"event": "experts"})
 WEIGHTED = of("utility", params={"slots": "weighted"})
@@ -25,6 +25,15 @@ def schema(cells: Sequence[Cell]) -> list[Block]:
     rows = tuple((f"{e.name}: {', '.join(e.components).replace('_', ' ')}",
                   (_fixed("components", e.dim, "d"), _fixed("cap", e.cap, "C, l1 of a chunk"))) for e in EXPERTS)
     return [Block(str(schema.__doc__), rows[0][1], rows, ("Design choices of the paper, not tuned.",))]
+
+
+def configuration(cells: Sequence[Cell]) -> list[Block]:
+    """The starting configuration of the benchmark; budgets 2 and 8, K = 5 and 10 are variants"""
+    values = (("chunk, s", CHUNK_S), ("frames a second", FPS), ("window and cadence, s", WINDOW_S),
+              ("report slots of an episode", SLOTS), ("K, changed chunks", 2), ("budget of an episode, epsilon", 4),
+              *((f"spend of a window, {n} of 4", e) for n, e in enumerate((0.1, 0.2, 0.4, 0.8), 1)))
+    rows = tuple((label, (_fixed("setting", float(value), "Starting value"),)) for label, value in values)
+    return [Block(str(configuration.__doc__), rows[0][1], rows, ("Under \"max\" the spends are 0.4, 0.8, 2 and 4.",))]
 
 
 def noise_scales(cells: Sequence[Cell]) -> list[Block]:
@@ -75,6 +84,7 @@ def _valid(cell: Cell) -> dict[str, Any]:
 
 TRAFFIC_TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
     "brmoe-2": schema,
+    "brmoe-4": configuration,
     "brmoe-5": PaperTable("Report streams, budget 4 over ten minutes, K = 2", (
         _counted("mae_vehicle"), _counted("mae_pedestrian"), of("f1_sign"), EVENT, of("coverage"), WEIGHTED),
         _MAIN, suite="br-moe"),
