@@ -10,6 +10,7 @@ from bench import Column, Noise, Stream, ThreatModel, attack
 from bench.event_auc import best_auc
 
 _KINDS = {"vehicle_stay": "one vehicle, its whole visit", "pedestrian_stay": "one person, the whole visit"}
+RANKED = ("pedestrian_stay", "mean")
 _OF = {"mean": "mean over objects", "worst": "the object that stands out"}
 
 
@@ -25,8 +26,9 @@ class WholeStay(Stream):
     threat = ThreatModel(knows="the stream with and without the object, and every scale", reads="transcript",
                          trained_on="nothing")
     events = tuple(_KINDS)
-    columns = tuple(Column("auc", "rate", "none", 0, 1, f"Whole-stay AUC: {kind}, {of}",
-                           params={"event": event, "of": key}, role="descriptive")
+    columns = tuple(Column("auc", "rate", "lower" if (event, key) == RANKED else "none", 0, 1,
+                           f"Whole-stay AUC: {kind}, {of}", params={"event": event, "of": key},
+                           role="privacy" if (event, key) == RANKED else "descriptive")
                     for event, kind in _KINDS.items() for key, of in _OF.items())
 
     def auc(self, shift: Mapping[str, np.ndarray], noise: Mapping[str, Noise]) -> float:
