@@ -10,12 +10,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.event_llr import EventLLR, auc_of
+from attacks.event_llr import EventLLR
 from bench import EventClaim, Noise, PluginError, registry, seeds
+from bench.data.streams import Streams, write_streams
+from bench.event_auc import auc_of
 from bench.privacy.contract import full_claim
-from bench.run.stage_report_measures import event_ceilings, shift_of
+from bench.run.stage_report_measures import event_ceilings, shift_of, stay_of
 from bench.run.stage_reports import CLEAR
-from bench.traffic import EXPERTS
+from bench.traffic import EXPERTS, SLOTS
 
 
 def enumerated(parts, reach=90):
@@ -134,3 +136,45 @@ def test_ceilings_follow_the_two_accountants():
     assert found["auc[event=every_window]"] == pytest.approx(math.exp(4) / (1 + math.exp(4)))
     clear = {"full_claim": claim_to(full_claim(registry.build("methods", "vtpm_style")))}
     assert event_ceilings(clear, ("flip",)) == {"auc[event=flip]": None}
+
+
+# ---- whole stays ----
+
+@pytest.fixture(scope="module")
+def crossing(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("streams")
+    write_streams(registry.build("datasets", "sumo_crossing"), None, 42, folder, print)
+    return Streams(folder)
+
+
+def test_all_objects_of_an_episode_add_up_to_its_counts(crossing):
+    for episode in (400, 411):
+        found = crossing.stays(episode)
+        total = np.sum([one for kind in found.values() for one in kind], axis=0)
+        np.testing.assert_array_equal(total[:, :4], crossing.steps[episode][:, :4])
+        assert not total[:, 4:].any() and len(found["vehicle"]) > 20 and len(found["pedestrian"]) > 10
+    assert crossing.stays(500) == {"vehicle": [], "pedestrian": []}, "only some episodes have tracks"
+
+
+def test_a_stay_is_what_the_clipped_sums_lose(crossing):
+    method = registry.build("methods", "task_dp")
+    event, steps = full_claim(method).event, crossing.steps[400].astype(np.int64)
+    added = crossing.stays(400)["pedestrian"][3]
+    moved = stay_of(steps, added, method.branches, event)
+    assert not moved["traffic"].any() and not moved["signs"].any() and moved["pedestrian"].any()
+    quiet = steps * 0 + added  # alone in view: below every cap, so all of it is lost
+    alone = stay_of(quiet, added, method.branches, event)["pedestrian"]
+    np.testing.assert_array_equal(alone.sum(axis=0), added[:300, 2:4].sum(axis=0))
+
+
+def test_a_whole_stay_shows_more_than_the_event_that_is_protected(crossing):
+    """Someone in view for dozens of chunks, against one person in K = 2 chunks, under the same noise."""
+    method = registry.build("methods", "uniform_dp@max")
+    event, attack = full_claim(method).event, registry.build("attacks", "whole_stay")
+    scale = np.full(SLOTS, float(2 * 2 * 24))  # a spend of 1 on the pedestrian sum
+    noise = {b.name: Noise("discrete_laplace", scale) for b in method.branches}
+    longest = max(crossing.stays(400)["pedestrian"], key=lambda one: one.sum())
+    stay = attack.auc(stay_of(crossing.steps[400].astype(np.int64), longest, method.branches, event), noise)
+    short = {"pedestrian": np.zeros((SLOTS, 2), dtype=np.int64)}
+    short["pedestrian"][0, 0] = 2 * 4
+    assert 0.5 < attack.auc(short, noise) < stay < 1

@@ -1,7 +1,8 @@
 """The prepared folder of a traffic dataset: values of every chunk under a hashed description.
 
     dataset.json    name, track, split digest, manifest digest, numbers of episodes and chunks
-    streams.npz     steps int16 (N, chunks, 12), quarters of a value; public bool (N,); asked, priority int (N, T)
+    streams.npz     steps int16 (N, chunks, 12), quarters of a value; public bool (N,); asked, priority int (N, T);
+                    objects int32 (n, 5): what single objects add, see Table
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,11 +23,15 @@ from bench.traffic import COMPONENTS, WINDOW_CHUNKS, Requests, requests
 
 @dataclass(frozen=True)
 class Table:
-    """Episodes of one length. ids: names, sorted; steps int (N, chunks, 12); public (N,): may a method fit on it?"""
+    """Episodes of one length. ids: names, sorted; steps int (N, chunks, 12); public (N,): may a method fit on it?
+
+    objects: int (n, 5), where single objects are known: episode, object, chunk, component and the steps that it adds.
+    """
 
     ids: tuple[str, ...]
     steps: np.ndarray
     public: np.ndarray
+    objects: np.ndarray = field(default_factory=lambda: np.zeros((0, 5), np.int32))
 
 
 class StreamDataset:
@@ -61,7 +66,7 @@ def write_streams(adapter: StreamDataset, root: Path | None, seed: int, out: Pat
     steps = table.steps.astype(np.int16)
     asked = requests(seed, adapter.name, len(table.ids), slots)
     np.savez_compressed(out / "streams.npz", steps=steps, public=table.public,
-                        asked=asked.expert, priority=asked.priority)
+                        asked=asked.expert, priority=asked.priority, objects=table.objects.astype(np.int32))
     split = hashlib.sha256(json.dumps([[i, bool(p)] for i, p in zip(table.ids, table.public, strict=True)]).encode())
     info = {"name": adapter.name, "title": adapter.title, "licence": adapter.licence, "track": adapter.track,
             "publishable": adapter.publishable, "ids": list(table.ids), "chunks": table.steps.shape[1],
@@ -80,12 +85,23 @@ class Streams:
         with np.load(self.folder / "streams.npz") as found:
             self.steps, self.public = found["steps"], found["public"]
             self.requests = Requests(found["asked"], found["priority"])
+            self._objects = found["objects"]
         if digest(self.steps) != self.info["manifest"]:
             raise DataError(f"{self.folder / 'streams.npz'} is not what was prepared.", "", "Prepare it again.")
 
     def test(self) -> np.ndarray:
         """Numbers of the test episodes."""
         return np.flatnonzero(~self.public)
+
+    def stays(self, episode: int) -> dict[str, list[np.ndarray]]:
+        """{"vehicle", "pedestrian": what each object of the episode adds over its whole visit, int (chunks, 12)}."""
+        rows = self._objects[self._objects[:, 0] == episode]
+        out: dict[str, list[np.ndarray]] = {"vehicle": [], "pedestrian": []}
+        for number in sorted(set(rows[:, 1].tolist())):
+            own, added = rows[rows[:, 1] == number], np.zeros(self.steps.shape[1:], dtype=np.int64)
+            np.add.at(added, (own[:, 2], own[:, 3]), own[:, 4])
+            out["vehicle" if own[0, 3] < 2 else "pedestrian"].append(added)
+        return out
 
 
 def check_streams(folder: Path) -> list[str]:

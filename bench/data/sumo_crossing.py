@@ -36,7 +36,16 @@ class SumoCrossing(StreamDataset):
         labels = [np.stack([one_hot(chain(name, e)) for e in range(len(counts))]) * np.int16(CHUNK_FRAMES)
                   for name in ("signs", "environment")]
         ids = tuple(f"episode{e:03d}" for e in range(len(counts)))
-        return Table(ids, np.concatenate([chunks, *labels], axis=2), np.arange(len(counts)) < committed.PUBLIC)
+        return Table(ids, np.concatenate([chunks, *labels], axis=2), np.arange(len(counts)) < committed.PUBLIC,
+                     np.concatenate([_objects(e) for e in committed.TRACKED if e >= committed.PUBLIC]))
+
+
+def _objects(episode: int) -> np.ndarray:
+    """What each vehicle and person of a tracked episode adds, int (n, 5): see Table."""
+    frame, number, kind, active = committed.tracks(episode)[:, :4].T
+    keys, steps = np.unique(np.stack([number, frame // CHUNK_FRAMES, 2 * kind + 1 - active]), axis=1,
+                            return_counts=True)
+    return np.concatenate([np.full((1, keys.shape[1]), episode), keys, steps[None]]).T
 
 
 def _again(root: Path, report: Callable[[str], None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import timm
 import torch
 from torch import nn
@@ -27,7 +29,8 @@ class FaceNet(nn.Module):
         else:
             self.body = timm.create_model("resnet10t", pretrained=False, num_classes=0, stem_width=16,
                                           channels=(16, 32, 64, 128))
-        inner, self.classes = int(self.body.num_features), classes
+        body: Any = self.body  # timm's networks know their width
+        inner, self.classes = int(body.num_features), classes
         projection = nn.Sequential(nn.Linear(inner, inner), nn.ReLU(inplace=True), nn.Linear(inner, FEATURES))
         self.head: nn.Module = projection if classes is None else nn.Linear(inner, classes)
 

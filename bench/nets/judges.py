@@ -17,8 +17,8 @@ from bench.nets.states import fill
 class Judge:
     """A frozen classifier of frames (timm), seen as what it says before it decides."""
 
-    def __init__(self, network: nn.Module):
-        self.network: Any = network.eval().requires_grad_(False)
+    def __init__(self, network: Any):
+        self.network = network.eval().requires_grad_(False)
         self.width = int(self.network.num_features)  # d of its embeddings
 
     def maps(self, batch: torch.Tensor) -> list[torch.Tensor]:

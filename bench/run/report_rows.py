@@ -72,7 +72,7 @@ class ReportBuilder:
                               f"{self.suite.dataset} is a dataset of the traffic track.", "Leave it out of the suite.")
         word = "attack" if kind == "attacks" else "metric"
         config = {word: spec.name, "variant": spec.variant, "profile": self.suite.profile, "seed": self.seed,
-                  "numbers_seed": self.seed, "facts": {k: facts[k] for k in ENFORCED_FACTS}}
+                  "numbers_seed": self.seed, "lane": facts["lane"], "facts": {k: facts[k] for k in ENFORCED_FACTS}}
         made = self._stage(stage, f"{word} {spec} on {method}", config, {"release": release, "streams": self.streams},
                            (kind, spec.name))
         digest = digest_json([registry.source_digest(kind, spec.name), str(spec)])

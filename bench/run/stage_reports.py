@@ -36,7 +36,7 @@ from bench.run.enforced import BLOCK, PublicWorker, full_claim, priced, short_cl
 from bench.run.sandbox import available
 from bench.run.stages import Job
 from bench.run.views import fitted_state, load_tensors, save_tensors
-from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns
+from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns, windows
 
 CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # windows of a method without a claim
 
@@ -86,15 +86,16 @@ def run_report(job: Job) -> None:
     order = _order(job, streams)  # (N, 2): test episode, draw
     chunks = load_tensors(job.inputs["gather"] / "vault" / "chunks.safetensors")
     sums = {b.name: window_sums(chunks[f"steps:{b.name}"].astype(np.int64), event)[order[:, 0]] for b in branches}
-    asked = _public(streams, order, job.config["profile"])
+    asked, declared = _public(streams, order, job.config["profile"]), job.config["lane"] == "declared"
+    seen = asked | {"raw": windows(streams.steps[streams.test()])[order[:, 0]]} if declared else asked
     with PublicWorker(spec, job.config["profile"], isolation) as worker:
         worker.load_state(fitted_state(job.inputs))
-        transcript = _released(worker, sums, branches, event, asked, _bits(job, streams))
+        transcript = _released(worker, sums, branches, event, seen, _bits(job, streams))
         reports = _rendered(worker, transcript, asked)
     with PublicWorker(spec, job.config["profile"], isolation) as again:
         again.load_state(fitted_state(job.inputs))
-        _replay(again, transcript, branches, event, asked, reports)
-    _write(job, streams, order, transcript, reports, isolation.as_dict())
+        same = _replayed(again, transcript, branches, event, asked, reports, strict=not declared)
+    _write(job, streams, order, transcript, reports, {"isolation": isolation.as_dict(), "replayed": same})
 
 
 def _order(job: Job, streams: Streams) -> np.ndarray:
@@ -118,7 +119,7 @@ def _public(streams: Streams, order: np.ndarray, profile: str) -> dict[str, Any]
 
 
 def _facts_of(public: Mapping[str, Any], index: np.ndarray) -> dict[str, Any]:
-    return {**public, "asked": public["asked"][index].tolist(), "priority": public["priority"][index].tolist()}
+    return {k: v[index].tolist() if isinstance(v, np.ndarray) else v for k, v in public.items()}
 
 
 def blocks(count: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -169,21 +170,30 @@ def _rendered(worker: PublicWorker, transcript: Transcript, public: Mapping[str,
     return np.concatenate(out)
 
 
-def _replay(worker: PublicWorker, transcript: Transcript, branches: tuple[Branch, ...], event: EventClaim,
-            public: Mapping[str, Any], reports: np.ndarray) -> None:
-    """A fresh process gets the released values again: spends and reports must be the same, bit for bit."""
+def _replayed(worker: PublicWorker, transcript: Transcript, branches: tuple[Branch, ...], event: EventClaim,
+              public: Mapping[str, Any], reports: np.ndarray, *, strict: bool) -> bool:
+    """A fresh process gets the released values again: spends and reports must be the same, bit for bit.
+
+    Whether they are; strict: raises PluginError where they are not. A method whose claim is only declared may read
+    the exact windows (`public["raw"]`), and that is how it shows.
+    """
     for index, size in blocks(len(reports)):
         planner = _planner(worker, _facts_of(public, index))
         found = replayed({n: v[index] for n, v in transcript.released.items()}, branches, planner, event)
         for name, own in found.items():
             if own[:size] != [transcript.spends[name][k] for k in index[:size]]:
+                if not strict:
+                    return False
                 raise PluginError(f"The spends of {worker.spec} for {name!r} differ on replay.",
                                   "They may follow from released values and public facts only, not from chance, the "
                                   "clock or a hidden channel.", "Mend `plan`; nothing was published.")
     if not np.array_equal(_rendered(worker, transcript, public), reports, equal_nan=True):
+        if not strict:
+            return False
         raise PluginError(f"The reports of {worker.spec} differ on replay.",
                           "Rendering may read released values and public facts only.",
                           "Mend `render`: no unseeded chance, no clock; nothing was published.")
+    return True
 
 
 # ---- the border ----------------------------------------------------------------------------------------------------
@@ -196,7 +206,7 @@ def fresh_of(transcript: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
-           isolation: dict[str, Any]) -> None:
+           checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
     names = {int(e): rng.bytes(8).hex() for e in sorted(set(order[:, 0]))}
     release, vault = job.out / "release", job.out / "vault"
@@ -217,7 +227,7 @@ def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript
     pq.write_table(pa.Table.from_pylist(known), vault / "idmap.parquet")
     write_json(vault / "vault.json", {"seed": job.config["seed"]})
     digest = hashlib.sha256((release / "transcript.safetensors").read_bytes()).hexdigest()
-    write_json(release / "release.json", _facts(job, streams, isolation, digest, len(order)))
+    write_json(release / "release.json", _facts(job, streams, checked, digest, len(order)))
 
 
 def _table(reports: np.ndarray, fresh: np.ndarray, ids: list[str], draws: np.ndarray) -> pa.Table:
@@ -230,12 +240,11 @@ def _table(reports: np.ndarray, fresh: np.ndarray, ids: list[str], draws: np.nda
                      "window": np.tile(np.arange(slots), count), **flat, **shown, "text": words})
 
 
-def _facts(job: Job, streams: Streams, isolation: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
+def _facts(job: Job, streams: Streams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
     config, facts = job.config, job.config["facts"]
     cost = priced(facts)[1].as_dict()
     return {"schema": 2, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
             "dataset": streams.info["name"], "draws": config["draws"], "files": count, "lane": config["lane"],
             "claim": short_claim(facts), "full_claim": facts["full_claim"],
-            "price": {k: (str(v) if v == float("inf") else v) for k, v in cost.items()}, "isolation": isolation,
-            "noise": "seeded", "benchmark_only": True, "transcript": digest, "branches": facts["branches"],
-            "replayed": True}
+            "price": {k: (str(v) if v == float("inf") else v) for k, v in cost.items()}, "noise": "seeded",
+            "benchmark_only": True, "transcript": digest, "branches": facts["branches"], **checked}
