@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bench import seeds
-from bench.nets.ppo import Recipe, logits, train
+from bench.nets.frozen_policy import logits
 from bench.privacy.claims import FullClaim
 from bench.privacy.contract import Branch
 from bench.rehearsal import Answer, quality
@@ -45,6 +45,8 @@ class SpokenMethod(ReportMethod):
     # ---- public data ----
 
     def fit(self, data, assets, ctx) -> None:
+        from bench.nets.ppo import Recipe, train  # heavy, and what plays the policy needs none of it
+
         super().fit(data, assets, ctx)
         shown = windows(data.steps)
         self.thirds = np.quantile(shown[..., :4].reshape(-1, 4), [1 / 6, 1 / 2, 5 / 6], axis=0).T

@@ -12,7 +12,7 @@ from test_traffic import episodes, released
 
 from bench import Diverged, registry, seeds
 from bench.beliefs import BINS, Belief, Beliefs
-from bench.nets import ppo
+from bench.nets import frozen_policy, ppo
 from bench.privacy.accounting import price
 from bench.privacy.contract import full_claim
 from bench.privacy.windows import replayed
@@ -162,7 +162,7 @@ class Locks:
 def test_ppo_learns_to_open_locks_and_never_takes_a_forbidden_key():
     weights, returns = ppo.train(Locks(), 4, 4, ppo.Recipe(rollouts=30, batch=128), seed=1)
     assert returns[0] < 1.5 and np.mean(returns[-3:]) > 2.8  # one of three allowed keys by chance; three at best
-    assert (ppo.logits(weights, np.eye(4)).argmax(axis=1) == np.arange(4)).all()
+    assert (frozen_policy.logits(weights, np.eye(4)).argmax(axis=1) == np.arange(4)).all()
 
 
 def test_plain_logits_are_those_of_the_network():
@@ -170,7 +170,7 @@ def test_plain_logits_are_those_of_the_network():
     net = ppo.network(7, 5, 16)
     rows = np.random.default_rng(1).normal(size=(9, 7))
     weights = {k: v.detach().double().numpy() for k, v in net.state_dict().items()}
-    np.testing.assert_allclose(ppo.logits(weights, rows), net(torch.from_numpy(rows).float()).detach(), atol=1e-5)
+    np.testing.assert_allclose(frozen_policy.logits(weights, rows), net(torch.from_numpy(rows).float()).detach(), atol=1e-5)
 
 
 def test_ppo_says_when_it_diverges():

@@ -5,7 +5,7 @@ All streams of a game go in step: reset() -> (observation, mask), step(actions) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,7 +52,7 @@ def network(inputs: int, outputs: int, width: int) -> nn.Sequential:
 
 def train(game: Game, inputs: int, actions: int, recipe: Recipe, seed: int,
           report: Callable[[str], None] = lambda text: None) -> tuple[dict[str, np.ndarray], list[float]]:
-    """Policy weights float64 for `logits`, and the mean return of each rollout. Raises Diverged."""
+    """Policy weights float64 for `bench.nets.frozen_policy`, and the mean return of each rollout. Raises Diverged."""
     torch.manual_seed(seeds.derive_torch(seed, "ppo", "weights"))
     draw = torch.Generator().manual_seed(seed)
     policy, value = network(inputs, actions, recipe.width), network(inputs, 1, recipe.width)
@@ -68,8 +68,7 @@ def train(game: Game, inputs: int, actions: int, recipe: Recipe, seed: int,
             for rows in torch.randperm(len(batch[0]), generator=draw).split(recipe.batch):
                 loss = _loss(policy, value, [part[rows] for part in batch], recipe)
                 if not torch.isfinite(loss):
-                    raise Diverged(f"The policy's loss is {loss.item()} in rollout {k}.",
-                                   "Training has no result.", "Lower the rate, or look at the rewards.")
+                    raise Diverged(f"the policy's loss became {loss.item()} in rollout {k + 1}")
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_([*policy.parameters(), *value.parameters()], 0.5)
@@ -117,10 +116,3 @@ def _loss(policy: nn.Module, value: nn.Module, part: list[torch.Tensor], recipe:
 def masked(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     """Logits (B, A) with forbidden actions out of reach."""
     return logits.masked_fill(~allowed, -1e9)
-
-
-def logits(weights: Mapping[str, np.ndarray], observed: np.ndarray) -> np.ndarray:
-    """The policy's scores (B, A) in plain float64, the same on every machine that plays a frozen policy."""
-    hidden = np.tanh(observed @ weights["0.weight"].T + weights["0.bias"])
-    hidden = np.tanh(hidden @ weights["2.weight"].T + weights["2.bias"])
-    return hidden @ weights["4.weight"].T + weights["4.bias"]

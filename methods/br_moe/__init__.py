@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from bench import method
-from bench.nets.ppo import Recipe, logits, train
+from bench.nets.frozen_policy import logits
 from bench.rehearsal import Rehearsal
 from bench.reports import UNIT, ReportMethod, View
 from bench.traffic import SLOTS
@@ -51,6 +51,8 @@ class BRMoE(ReportMethod):
         return (min(UNIT * LEVELS[self.accountant][-1], self.budget),) * SLOTS
 
     def fit(self, data, assets, ctx) -> None:
+        from bench.nets.ppo import Recipe, train  # heavy, and what plays the policy needs none of it
+
         super().fit(data, assets, ctx)
         seed = ctx.torch_seed("policy", str(self.training))
         game = Streets(Rehearsal(self, data.steps, STREAMS, seed), self.controls, tasks=self.tasks)
