@@ -14,7 +14,9 @@ from bench.run.stages import Job
 from bench.run.views import save_tensors, write_development_view, write_public_streams
 from bench.run.workers import MethodWorker
 
-FIT_PACKAGES = ("torch",)  # what `ctx` and assets may bring in, beside the plug-in's own imports
+# What `ctx`, assets and training may bring in, beside the plug-in's own imports. The first optimizer of torch imports
+# torch._dynamo, which makes a temporary folder and so must come before the lock.
+FIT_PACKAGES = ("torch", "torch._dynamo")
 
 
 def run_fit(job: Job) -> None:
