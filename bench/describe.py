@@ -30,9 +30,16 @@ def describe(kind: str, name: str) -> Description:
         fault = f"cannot be read: {error.msg}, line {error.lineno}"
         return Description(name, fault, fault, _relative(path))
     title = (ast.get_docstring(tree) or "").split("\n")[0].strip()
-    node = next((n for n in tree.body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.decorator_list), None)
+    decorated = [n for n in tree.body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.decorator_list]
+    node = next((n for n in decorated if _registers(n, name)), decorated[0] if decorated else None)
     doc = inspect.cleandoc((ast.get_docstring(node) if node else "") or title)
     return Description(name, title or doc.split(". ")[0], doc, _relative(path), _variants(node))
+
+
+def _registers(node: ast.ClassDef | ast.FunctionDef, name: str) -> bool:
+    """Whether one of its decorators is a call with this name first: @method("NAME")."""
+    return any(isinstance(d, ast.Call) and d.args and isinstance(d.args[0], ast.Constant) and d.args[0].value == name
+               for d in node.decorator_list)
 
 
 def _relative(path: Path) -> str:

@@ -170,7 +170,8 @@ def test_plain_logits_are_those_of_the_network():
     net = ppo.network(7, 5, 16)
     rows = np.random.default_rng(1).normal(size=(9, 7))
     weights = {k: v.detach().double().numpy() for k, v in net.state_dict().items()}
-    np.testing.assert_allclose(frozen_policy.logits(weights, rows), net(torch.from_numpy(rows).float()).detach(), atol=1e-5)
+    played = frozen_policy.logits(weights, rows)
+    np.testing.assert_allclose(played, net(torch.from_numpy(rows).float()).detach(), atol=1e-5)
 
 
 def test_ppo_says_when_it_diverges():
