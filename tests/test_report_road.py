@@ -107,25 +107,31 @@ def test_a_changed_transcript_is_noticed(finished, tmp_path):
         Released(copy, streams, 42).scales(registry.build("methods", "task_dp").branches)
 
 
-def planned(tmp_path, monkeypatch, **change):
+@pytest.fixture
+def few_streams(monkeypatch):
+    """The plug-in with the small dataset, forgotten afterwards."""
     monkeypatch.setenv(registry.EXTRA, str(PLUGINS / "few_streams.py"))
     registry._locations.cache_clear()
+    yield
+    monkeypatch.undo()
+    registry._locations.cache_clear()
+
+
+def planned(tmp_path, **change):
     return make_plan(Request(load(str(SUITE)).model_copy(update=change)), WorkFolder(tmp_path))
 
 
 @pytest.mark.parametrize("change, message", [
     ({"methods": ["blur"]}, "does not release reports"), ({"attacks": ["plr"]}, "does not read reports"),
     ({"metrics": ["psnr_released"]}, "does not read reports")])
-def test_what_belongs_to_the_other_track_is_refused(tmp_path, monkeypatch, change, message):
+def test_what_belongs_to_the_other_track_is_refused(tmp_path, few_streams, change, message):
     with pytest.raises(ConfigError, match=message):
-        planned(tmp_path, monkeypatch, **change)
+        planned(tmp_path, **change)
 
 
-def test_prepare_and_check_know_streams(tmp_path, cli, monkeypatch):
+def test_prepare_and_check_know_streams(tmp_path, cli, few_streams):
     """A prepared copy is checked against its manifest; one changed value is found."""
     work = tmp_path / "runs"
-    monkeypatch.setenv(registry.EXTRA, str(PLUGINS / "few_streams.py"))
-    registry._locations.cache_clear()
     made = cli("data", "prepare", "few_streams", "--workdir", work, "--display", "none")
     assert made.code == 0 and "data check few_streams" in made.out, made
     assert cli("data", "check", "few_streams", "--workdir", work).code == 0
