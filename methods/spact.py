@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from bench import method
-from bench.nets.adversarial import AdversarialAnonymizer
-from bench.nets.contrastive import FaceNet, Stream, nt_xent, two_views
-
-TEMPERATURE = 0.1
+from bench.nets.adversarial import SelfSupervisedAnonymizer
 
 
 @method("spact")
-class SPAct(AdversarialAnonymizer):
+class SPAct(SelfSupervisedAnonymizer):
     """Plays three networks against each other. The anonymizer f_A, a U-Net with a sigmoid, changes every frame for
     itself; the privacy network f_B learns without any label to recognise two random views of one frame among views of
     others; the reader f_T learns the expression. They move in turn, the others frozen and in evaluation mode:
@@ -41,12 +36,3 @@ class SPAct(AdversarialAnonymizer):
     needs = frozenset({"expression"})
     assets = ("expression_method",)
     variants = {"no_privacy": {"privacy_weight": 0.0}}
-
-    def privacy_network(self, development, profile: str) -> FaceNet:
-        return FaceNet(profile)
-
-    def privacy_loss(self, faces, views: Stream) -> torch.Tensor:
-        """L_B: two views of each frame through the anonymizer; it reads frames (N, 3, S, S) and nothing else."""
-        pair = two_views(faces.frames, views, self.game.sizes.view_px)
-        first, second = (self.game.privacy(self.anonymizer(view)) for view in pair)
-        return nt_xent(first, second, TEMPERATURE)

@@ -11,13 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from bench import CLIP_FRAMES, DataError, method
-from bench.nets.adversarial import SIZES, AdversarialAnonymizer, clip_at, seen_clips
+from bench.nets.adversarial import SIZES, SelfSupervisedAnonymizer, clip_at, seen_clips
 from bench.nets.clip_readers import ClipReader
-from bench.nets.contrastive import FaceNet, Stream, nt_xent, two_views
+from bench.nets.contrastive import Stream
 from bench.nets.minimax import Acts
 from bench.nets.nested_unet import NestedUNet, load_published
 
-TEMPERATURE = 0.1
 MARGIN = 1.0
 TRIPLET_WEIGHT = 0.1
 READERS = {"tiny": "x3d", "paper": "i3d"}
@@ -25,7 +24,7 @@ PUBLISHED_PX = 224  # side at which the published anonymizer was trained
 
 
 @method("ted_spad")
-class TedSpad(AdversarialAnonymizer):
+class TedSpad(SelfSupervisedAnonymizer):
     """Plays the game of SPAct (anonymizer f_A, label-free privacy network f_B, reader f_T, moves in turn with frozen
     opponents, f_A first trained to copy) with another reader: beside naming the expression, f_T must keep times apart.
 
@@ -82,15 +81,6 @@ class TedSpad(AdversarialAnonymizer):
 
     def reader(self, classes: int, profile: str, start: Mapping[str, torch.Tensor]) -> ClipReader:
         return ClipReader(READERS[profile], classes, start=start if profile == "tiny" else None, embeds=True)
-
-    def privacy_network(self, development, profile: str) -> FaceNet:
-        return FaceNet(profile)
-
-    def privacy_loss(self, faces, views: Stream) -> torch.Tensor:
-        """L_B: two views of each frame through the anonymizer; it reads frames (N, 3, S, S) and nothing else."""
-        pair = two_views(faces.frames, views, self.game.sizes.view_px)
-        first, second = (self.game.privacy(self.anonymizer(view)) for view in pair)
-        return nt_xent(first, second, TEMPERATURE)
 
     def reader_loss(self, acts: Acts) -> torch.Tensor:
         """L_T: cross entropy of the anchor plus the weighted triplet."""

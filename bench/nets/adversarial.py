@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from bench.errors import DataError, Diverged
 from bench.nets.clip_readers import ClipReader
-from bench.nets.contrastive import seen
+from bench.nets.contrastive import FaceNet, nt_xent, seen, two_views
 from bench.nets.development import as_frames, as_pictures, classes
 from bench.nets.minimax import Acts, Faces, Game, Sizes
 from bench.nets.sigmoid_unet import SigmoidUNet
@@ -177,6 +177,21 @@ class AdversarialAnonymizer(Anonymizer):
 
 
 # ---- batches -------------------------------------------------------------------------------------------------------
+
+class SelfSupervisedAnonymizer(AdversarialAnonymizer):
+    """The opponent of privacy has no labels: it learns which two views show one frame, at temperature tau."""
+
+    tau: ClassVar[float] = 0.1
+
+    def privacy_network(self, development: Development, profile: str) -> nn.Module:
+        return FaceNet(profile)
+
+    def privacy_loss(self, faces: Faces, views: torch.Generator) -> torch.Tensor:
+        """L_B: two views of each frame through the anonymizer; it reads frames (N, 3, S, S) and nothing else."""
+        pair = two_views(faces.frames, views, self.game.sizes.view_px)
+        first, second = (self.game.privacy(self.anonymizer(view)) for view in pair)
+        return nt_xent(first, second, self.tau)
+
 
 def draw_faces(development: Development, rng: np.random.Generator, count: int) -> Faces:
     """One random frame of each of `count` videos, all different where there are as many; people only if declared."""
