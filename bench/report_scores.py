@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from bench.measures import Column
 from bench.report_measures import Reports
 from bench.reports import ages
 from bench.traffic import EXPERTS, WINDOW_S, columns
 
 REUSED_SLOTS = 2  # a report that is older no longer covers its slot
 SLOTS = ("all", "asked", "covered")
+
+
+def error_columns(column: str, who: str) -> tuple[Column, ...]:
+    """Columns of a mean absolute error of counts, one for each choice of slots; that over all slots ranks."""
+    return tuple(Column(column, "1", "lower" if slots == "all" else "none", 0, 1000, f"{who} MAE, {slots} slots",
+                        role="utility" if slots == "all" else "descriptive", params={"slots": slots})
+                 for slots in SLOTS)
 
 
 def index_of(name: str) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench import Column, ReportMetric, Reports, metric
-from bench.report_scores import SLOTS, mae
+from bench import ReportMetric, Reports, metric
+from bench.report_scores import error_columns, mae
 
 
 @metric("mae_pedestrian")
@@ -14,10 +14,7 @@ class MAEPedestrian(ReportMetric):
     missing report has no error, so that "all" is undefined for a method that leaves slots empty. Source: PROTOCOL 5.
     """
 
-    columns = tuple(Column("mae_pedestrian", "1", "lower" if slots == "all" else "none", 0, 1000,
-                           f"Pedestrian MAE, {slots} slots",
-                           role="utility" if slots == "all" else "descriptive", params={"slots": slots})
-                    for slots in SLOTS)
+    columns = error_columns("mae_pedestrian", "Pedestrian")
 
     def values(self, reports: Reports):
         return {c.key: mae(reports, "pedestrian", c.params["slots"]) for c in self.columns}
