@@ -186,11 +186,12 @@ def table(name: Annotated[str, typer.Argument(help="`veilbench list tables`")], 
           format: Annotated[str, typer.Option("--format", help="md, csv, latex or json.")] = "md",
           dataset: Annotated[Optional[str], typer.Option("--dataset", help="Only this dataset.")] = None,
           reported: Annotated[Optional[Path], typer.Option("--reported", help="A paper's own numbers, CSV.")] = None,
-          against: Annotated[Optional[Path], typer.Option("--against", help="Another database.")] = None) -> None:
-    """Print a table of results."""
+          against: Annotated[Optional[Path], typer.Option("--against", help="Another database.")] = None,
+          out: Annotated[Optional[Path], typer.Option("--out", help="Folder of a figure's files.")] = None) -> None:
+    """Print a table of results, or write the files of a figure."""
     from bench.commands import print_table
 
-    print_table(name, workdir, format, dataset, reported=reported, against=against)
+    print_table(name, workdir, format, dataset, reported=reported, against=against, out=out)
 
 
 @data_app.command("prepare")

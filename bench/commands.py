@@ -21,6 +21,7 @@ from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.executors import LocalExecutor, Outcome
 from bench.run.plan import Plan, Request, asset_stage, dataset_stage, make_plan, with_options
+from bench.tables import FIGURES, TABLES
 from bench.tables import table as render_table
 
 
@@ -104,13 +105,31 @@ def _real_failures(work: WorkFolder, plan: Plan, outcome: Outcome) -> bool:
 
 
 def print_table(name: str, workdir: Path, format: str, dataset: str | None = None, *,
-                reported: Path | None = None, against: Path | None = None) -> None:
-    """Print a table of the indexed cells, with a paper's own numbers or another database's beside, if wanted."""
+                reported: Path | None = None, against: Path | None = None, out: Path | None = None) -> None:
+    """Print a table of the indexed cells, with a paper's own numbers or another database's beside, if wanted.
+
+    A figure is written into `out` (by default `figures` of the work folder) and what it shows is printed.
+    """
+    if name in FIGURES:
+        if format != "md" or reported or against:
+            raise ConfigError(f"{name} is a picture.", "It has no cells to write in another format or to put beside.",
+                              "Give --dataset and --out alone.")
+        return _print_figure(name, workdir, out or workdir / "figures", dataset)
+    if out is not None and name in TABLES:
+        raise ConfigError(f"{name} is a table and is printed.", "--out is where the files of a figure go.",
+                          f"Write `veilbench table {name} > FILE`.")
     cells = _on(store.read_cells(database(workdir)), dataset)
     rows = read_reported(reported) if reported else []
     other = (against.name, _on(store.read_cells(against, mark_stale=False), dataset)) if against else None
     print(render_table(name, cells, format=format, reported=rows, other=other,
                        artifacts=exchange.read_artifacts(database(workdir))), end="")
+
+
+def _print_figure(name: str, workdir: Path, out: Path, dataset: str | None) -> None:
+    from bench.figures import draw
+
+    for line in draw(name, _on(store.read_cells(database(workdir)), dataset), WorkFolder(workdir), out):
+        print(line)
 
 
 def _on(cells: list[dict[str, Any]], dataset: str | None) -> list[dict[str, Any]]:

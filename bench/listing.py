@@ -32,10 +32,12 @@ def _suites() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    from bench.tables import TABLES, title
+    from bench.tables import FIGURES, TABLES, title
 
     for name in TABLES:
         yield f"  {name:<18} {title(name)}"
+    for name, text in FIGURES.items():
+        yield f"  {name:<18} {text}"
 
 
 def _weights() -> Iterator[str]:

@@ -37,6 +37,7 @@ from bench.display import (
     status_text,
 )
 from bench.errors import ConfigError, nearest
+from bench.paper_tables import PAPER_FIGURES as FIGURES
 from bench.paper_tables import PAPER_TABLES
 from bench.ranking import attack_state
 from bench.traffic_tables import TRAFFIC_TABLES
@@ -231,7 +232,7 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Seq
     nearest.
     """
     if name not in TABLES:
-        raise ConfigError(f"There is no table called {name!r}.", nearest(name, TABLES),
+        raise ConfigError(f"There is no table called {name!r}.", nearest(name, [*TABLES, *FIGURES]),
                           "`veilbench list tables` shows all of them.")
     if format not in FORMATS:
         raise ConfigError(f"There is no table format {format!r}.", nearest(format, FORMATS),
