@@ -1,4 +1,6 @@
-"""Tables that compute: what a video costs whose clips are all released (tadp-2), and what a release costs (tadp-16)."""
+"""Tables that compute: what a video costs whose clips are all released (tadp-2), what a release costs (tadp-16), and
+what the fitted state of a row says (tadp-1).
+"""
 
 from __future__ import annotations
 
@@ -94,3 +96,51 @@ def _cost_cells(row: Cell, costs: Mapping[tuple[str, str | None], tuple[float, f
             "role": "descriptive", "chance": None, "suite": SUITE, "status": "missing" if seconds is None else "ok"}
     return ({**base, "metric": "release_s", "metric_unit": "s", "value": seconds, "title": "Encode and release it all"},
             {**base, "metric": "release_mb", "metric_unit": "MB", "value": peak_mb, "title": "Peak memory of it"})
+
+
+# ---- configuration -------------------------------------------------------------------------------------------------
+
+def with_configuration(blocks: Sequence[Block], known: Mapping[Any, Any]) -> list[Block]:
+    """Each block with clip norms, floors in the units of the features, T, temperature and epsilon of each row.
+
+    known: as `bench.fitted.configurations` gives it: {(dataset, profile, method, variant): its configuration}.
+    """
+    made = []
+    for block in blocks:
+        branches = sorted({b for line in _lines(block) if (c := known.get(_fitted_row(line))) for b in c.clip_norm})
+        rows = tuple((label, (*line, *_configured(line, known.get(_fitted_row(line)), branches)))
+                     for label, line in block.rows)
+        sample = rows[0][1][len(block.columns):] if rows else ()
+        notes = ("clip_norm (C_b) and s_min are in the units of the encoder's features; floor, scale_min and scale_max "
+                 "in units of C_b. Realised scales and temperatures are outside the accountant.",) if rows else ()
+        made.append(replace(block, columns=(*block.columns, *sample), rows=rows, footer=(*notes, *block.footer)))
+    return made
+
+
+def _lines(block: Block) -> list[tuple[Cell, ...]]:
+    return [line for _, line in block.rows]
+
+
+def _fitted_row(line: Sequence[Cell]) -> tuple:
+    return tuple(line[0].get(k) for k in ("dataset", "profile", "method", "variant"))
+
+
+def _configured(line: Sequence[Cell], known: Any, branches: Sequence[str]) -> Iterator[Cell]:
+    floors = {(c.get("params") or {}).get("branch"): c.get("value") for c in line if c["metric"] == "floor"}
+    clip = known.clip_norm if known else {}
+    for b in branches or ("expr", "id"):
+        yield _known(line[0], "clip_norm", clip.get(b), "Clip norm C_b, from calibration people", {"branch": b})
+    for b in branches or ("expr", "id"):
+        floor = floors.get(b)
+        yield _known(line[0], "s_min", None if floor is None or b not in clip else clip[b] * floor,
+                     "Smallest noise scale, in the units of the features", {"branch": b})
+    yield _known(line[0], "frames", known and known.frames, "T: frames of a clip")
+    yield _known(line[0], "temperature", known and known.temperature, "Temperature of the soft quantization")
+    delta = f"at delta {line[0]['delta']:g}" if line[0].get("delta") is not None else ""
+    yield _known(line[0], "epsilon", line[0].get("epsilon"), f"Epsilon of one clip {delta}".strip())
+
+
+def _known(row: Cell, metric: str, value: float | None, title: str, params: Mapping[str, Any] | None = None) -> Cell:
+    return {**missing(row, row), "attack": None, "evaluator": None, "via": "direct", "better": "none", "chance": None,
+            "role": "descriptive", "suite": SUITE, "metric": metric, "metric_unit": "1", "value": value, "title": title,
+            "params": dict(params) if params else None, "status": "missing" if value is None else "ok"}

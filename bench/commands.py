@@ -122,7 +122,17 @@ def print_table(name: str, workdir: Path, format: str, dataset: str | None = Non
     rows = read_reported(reported) if reported else []
     other = (against.name, _on(store.read_cells(against, mark_stale=False), dataset)) if against else None
     print(render_table(name, cells, format=format, reported=rows, other=other,
-                       artifacts=exchange.read_artifacts(database(workdir))), end="")
+                       artifacts=exchange.read_artifacts(database(workdir)), fitted=_fitted(name, workdir, cells)),
+          end="")
+
+
+def _fitted(name: str, workdir: Path, cells: list[dict[str, Any]]) -> dict[Any, Any]:
+    """What fitted states say of the rows of a table that shows it."""
+    if not getattr(TABLES.get(name), "fitted", False):
+        return {}
+    from bench.fitted import configurations
+
+    return configurations(WorkFolder(workdir), [c for c in cells if c["attack"] == "scales"])
 
 
 def _print_figure(name: str, workdir: Path, out: Path, dataset: str | None) -> None:

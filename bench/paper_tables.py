@@ -32,9 +32,9 @@ OPEN_SET = ("tar", "eer", "dir")
 @dataclass(frozen=True)
 class PaperTable:
     """caption: what the table shows.  columns: see `of`.  rows: which (method, variant) stand in it, in this order;
-    None = every method that has a number in one of the columns.  suite: what would measure a gap.  costs: what the
-    releases took stands beside.  dataset: only cells on it; while there are none, the frame stands with dashes and
-    `waits`, the sentence that says what it waits for.
+    None = every method that has a number in one of the columns.  suite: what would measure a gap.  costs, fitted: what
+    the releases took and what the fitted states say stand beside.  dataset: only cells on it; while there are none, the
+    frame stands with dashes and `waits`, the sentence that says what it waits for.
     """
 
     caption: str
@@ -42,6 +42,7 @@ class PaperTable:
     rows: tuple[tuple[str, str | None], ...] | None = None
     suite: str = "tadp"
     costs: bool = False
+    fitted: bool = False
     dataset: str | None = None
     waits: str = ""
 
@@ -157,7 +158,7 @@ PAPER_TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {
                                                   "top1_agreement")), _variants(None)),
     "tadp-1": PaperTable("Clipping, shares of the loss, floors and realised scales", tuple(
         of(metric, "scales") for metric in ("clipped_share", "loss_share", "floor", "scale_min", "scale_max")),
-        _variants(None, "eps2", "eps4", "eps16")),
+        _variants(None, "eps2", "eps4", "eps16"), fitted=True),
     "tadp-2": composed_budgets,
     "tadp-14": PaperTable(
         "Fitted on one dataset, released on DFEW: utility, clipping, steadiness",

@@ -10,13 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bench.beside import against, with_reported
 from bench.blocks import Block, by_board, footer, matrix
-from bench.budget_tables import with_costs
+from bench.budget_tables import with_configuration, with_costs
 from bench.diagnostic_tables import diagnostic_tables
 from bench.display import (
     ARROWS,
@@ -221,15 +221,17 @@ FORMATS: dict[str, Callable[[Sequence[Block]], str]] = {
 
 
 def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Sequence[dict[str, Any]] = (),
-          other: tuple[str, Iterable[Cell]] | None = None, artifacts: Sequence[dict[str, Any]] = ()) -> str:
+          other: tuple[str, Iterable[Cell]] | None = None, artifacts: Sequence[dict[str, Any]] = (),
+          fitted: Mapping[Any, Any] | None = None) -> str:
     """The table `name` of TABLES over these cells, in a format of FORMATS.
 
     reported: rows of `bench.beside.reported`, shown below the measured ones.  other: a name and the cells of another
     database, row by row below this one's.  artifacts: what stages took (`exchange.read_artifacts`), for the tables
-    that show costs.  json: a list of cells with exactly the fields of DESIGN 5, gaps included
-    (status "missing", `text` = the command that would fill them); an infinite epsilon is the string "inf", since JSON
-    has no infinity and null would read as unknown. Raises ConfigError for an unknown name or format, naming the
-    nearest.
+    that show costs.  fitted: what states say (`bench.fitted.configurations`), for tables that show it.
+
+    json: a list of cells with exactly the fields of DESIGN 5, gaps included (status "missing", `text` = the command
+    that would fill them); an infinite epsilon is the string "inf", since JSON has no infinity and null would read as
+    unknown. Raises ConfigError for an unknown name or format, naming the nearest.
     """
     if name not in TABLES:
         raise ConfigError(f"There is no table called {name!r}.", nearest(name, [*TABLES, *FIGURES]),
@@ -242,4 +244,6 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Seq
         blocks = against(blocks, TABLES[name](list(other[1])), other[0])
     if getattr(TABLES[name], "costs", False):
         blocks = with_costs(blocks, artifacts)
+    if getattr(TABLES[name], "fitted", False):
+        blocks = with_configuration(blocks, fitted or {})
     return FORMATS[format](with_reported(blocks, reported) if reported else blocks)

@@ -26,7 +26,8 @@ LAYERS = (
     ("bench.beside",),
     ("bench.tables", "bench.board", "bench.submit"),
     ("bench.describe",), ("bench.account_words",), ("bench.account",),
-    ("bench.listing", "bench.console", "bench.publish"), ("bench.figures",), ("bench.commands", "bench.releasing"),
+    ("bench.listing", "bench.console", "bench.publish"), ("bench.figures", "bench.fitted"),
+    ("bench.commands", "bench.releasing"),
     ("bench.explain", "bench.doctor", "bench.auditing"), ("bench.cli",),
 )
 FREE = {"bench.describe": "bench.registry"}  # reads files only: as low as the registry

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,3 +192,23 @@ def test_what_a_release_took_stands_beside_and_is_missing_where_it_did_not_run_h
     assert found["t8", "release_s"] == (15.0, "ok") and found["t8", "release_mb"] == (900.0, "ok")  # the newest of each
     assert found["t32", "release_s"] == (None, "missing")
     assert list(found)[0][0] == "t8"
+
+
+def scales_of(variant=None, **values):
+    return [cell(metric, value, attack="scales", role="diagnostic", params={"branch": branch},
+                 **TADP | {"variant": variant}) for metric, value in values.items() for branch in ("id", "expr")]
+
+
+def test_the_configuration_of_a_row_stands_beside_its_scales_and_is_missing_where_it_was_not_fitted_here():
+    cells = [*scales_of(clipped_share=0.05, floor=6.0), *scales_of("eps4", clipped_share=0.05, floor=9.0)]
+    known = {("synthfaces", "tiny", "tadp", None): SimpleNamespace(clip_norm={"id": 0.5, "expr": 2.0}, temperature=0.5,
+                                                                  frames=16)}
+    found = {(c["variant"], c["metric"], (c["params"] or {}).get("branch")): c
+             for c in listed("tadp-1", cells, fitted=known)}
+    assert [found[None, "clip_norm", b]["value"] for b in ("id", "expr")] == [0.5, 2.0]
+    assert [found[None, "s_min", b]["value"] for b in ("id", "expr")] == [3.0, 12.0]
+    assert (found[None, "frames", None]["value"], found[None, "temperature", None]["value"]) == (16, 0.5)
+    assert found[None, "epsilon", None]["value"] == 8 and found["eps4", "epsilon", None]["status"] == "ok"
+    assert found["eps4", "clip_norm", "id"]["status"] == "missing" == found["eps4", "temperature", None]["status"]
+    assert "units of the encoder's features" in table("tadp-1", cells, fitted=known)
+    assert "veilbench run tadp --method tadp" in table("tadp-1", cells)  # of an import: nothing was fitted here
