@@ -94,12 +94,12 @@ def unranked_reason(cell: Cell) -> str:
         return "diagnostic: never ranked"
     if (status := status_text(cell)):
         return status
+    if exceeds(cell):  # said of descriptive columns too: the worst-case reader of a transcript is one
+        return f"exceeds its own claim: the interval lies beyond the ceiling {cell['ceiling']:.3f}"
     if cell.get("better") not in ("higher", "lower") or cell.get("role") == "descriptive":
         return "descriptive: never ranked"
     if cell.get("unfit"):
         return str(cell["unfit"])
-    if exceeds(cell):
-        return f"exceeds its own claim: the interval lies beyond the ceiling {cell['ceiling']:.3f}"
     if (source := cell.get("source") or "measured") != "measured":
         return f"{source}, not measured here"
     return ""
