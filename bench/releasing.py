@@ -69,19 +69,29 @@ def _with_claim(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, Any], 
 def _card_of(done: ClipReleaseReport, spec: Spec, output: Path, noise: str) -> Iterator[str]:
     from bench.account import lines, report
 
-    yield f"Wrote {output}: {done.frames} frames, {done.clips} clips of 16; the face crop alone, because nothing " \
-          "outside it would be covered by the claim."
+    counted = f"{done.clips} clip{'s' if done.clips > 1 else ''} of {done.clip_frames}"
+    yield f"Wrote {output}: {done.frames} frames, {counted}; the face crop alone, because nothing outside it would " \
+          "be covered by the claim."
+    if done.frames < done.clip_frames:
+        yield f"The source has {done.frames} frames, fewer than one clip: its last frame was repeated up to " \
+              f"{done.clip_frames}, the claim counts all of them, and the repeated ones were cut off again."
     if done.centre_boxes:
-        yield f"No face was found in {done.centre_boxes} of {done.clips} clips: the centre of the picture was used."
+        yield f"No face was found in {done.centre_boxes} of {done.clips} clips: the centre of the picture was used." + (
+            " If the video shows a face, bring it closer or upright; what was released need not show one."
+            if done.centre_boxes == done.clips else "")
     yield noise
     yield ""
     yield from lines(report(done.claim, str(spec)))
 
 
 def _fitted(work: WorkFolder, spec: Spec) -> Path:
+    """The newest fitted state of just this method: one that another version of its code left says nothing to this."""
     found = [r for r in work.finished("fit") if (r["identity"]["config"]["method"],
                                                  r["identity"]["config"]["variant"]) == (spec.name, spec.variant)]
-    if not found:
-        raise ConfigError(f"{spec} is not fitted in {work.root}.", "It learns from development people first.",
+    source = registry.source_digest("methods", spec.name)
+    fresh = [r for r in found if r["identity"]["plugins"].get(f"methods/{spec.name}") == source]
+    if not fresh:
+        why = "It was fitted by another version of its code." if found else "It learns from development people first."
+        raise ConfigError(f"{spec} is not fitted in {work.root}.", why,
                           f"Run a suite with --method {spec}, then release with the same --workdir.")
-    return max(found, key=lambda r: r["finished"])["folder"] / "state.safetensors"
+    return max(fresh, key=lambda r: r["finished"])["folder"] / "state.safetensors"

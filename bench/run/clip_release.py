@@ -33,7 +33,10 @@ CANVAS_PX = 64
 
 @dataclass(frozen=True)
 class ClipReleaseReport:
-    """What came out: frames on the canvas, clips, clips without a face, the claim over all clips and its price."""
+    """What came out: frames on the canvas, clips, clips without a face, the claim over all clips and its price.
+
+    clip_frames: of a clip; a shorter source, or the rest of a longer one, was padded by repeating its last frame.
+    """
 
     frames: int
     clips: int
@@ -41,6 +44,7 @@ class ClipReleaseReport:
     claim: FullClaim
     cost: Price
     isolation: Isolation | None
+    clip_frames: int = CLIP_FRAMES
 
 
 def release_declared(worker: MethodWorker, facts: Mapping[str, Any], source: Path, output: Path, *,
@@ -74,7 +78,7 @@ def release_clips(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np.n
         frames = worker.render([{n: v[k] for n, v in released.items()} for k in range(count)], public, "assembled")
     _write(output, frames, made.fps, lossless)
     claim = replace(priced(facts)[0], clips=count, horizon="")
-    return ClipReleaseReport(len(frames), count, made.centre_boxes, claim, price(claim), isolation)
+    return ClipReleaseReport(len(frames), count, made.centre_boxes, claim, price(claim), isolation, length)
 
 
 def _crop(source: Path) -> Prepared:
