@@ -23,6 +23,7 @@ import jinja2
 from bench.diagnostic_tables import views as diagnostics
 from bench.display import Cell, diagnostic, epsilon_text, method_name, public
 from bench.errors import WorkFolderError
+from bench.limits import limits
 from bench.registry import ROOT
 from bench.views import boards, columns_of
 
@@ -91,7 +92,7 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
         text = env.get_template("method.html.j2").render(
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
             card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name),
-            diagnostics=diagnostics(bundle.cells, name),
+            diagnostics=diagnostics(bundle.cells, name), limits=limits(bundle.cells, name),
             siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]], **shared)
         _write(new / pages[name], text)
     _write(new / "data" / "cells.json",
