@@ -62,7 +62,8 @@ def test_what_was_really_released_allows_less():
     away = math.sqrt(16 * 2 * 0.1**2)  # 16 frames, two branches, a tenth of the noise each
     text = said(read(clips=2), *scales(0.5, 5.0))
     assert f"lies {away:.2f} standard deviations" in text and f"allows {MU / 2:.2f}" in text
-    assert f"above {100 * norm.cdf(norm.ppf(1 / 6) + away * math.sqrt(2)):.1f} % even on videos of 2 clips" in text
+    one, two = (norm.cdf(norm.ppf(1 / 6) + away * math.sqrt(k)) for k in (1, 2))  # 3 videos of one clip, 9 of two
+    assert f"above {100 * (3 * one + 9 * two) / 12:.1f} %." in text
     assert "standard deviations" not in said(read())  # without the diagnostic nothing is said
 
 
