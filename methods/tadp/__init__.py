@@ -31,10 +31,9 @@ class TADP(PrivateMethod):
     Expression labels train the decoder's side; identity labels only count the calibration people. Small networks of
     the same build stand in for ArcFace, the AffectNet encoder and the SDXL decoder (variant `paper`). Tension: this
     noise limits expression exactly as it limits identity, and at the paper's quoted noise-to-signal ratios no reader
-    could name the expression of a video in more than about 3 to 4 of 10 cases, where the paper reports over 8. Not
-    reached so far in the small size: at epsilon 8 the released face shows no expression that a network could read (at
-    chance on 9 people); without noise it does. Source: TADP, dual-branch temporally adaptive differential privacy for
-    expression-aware video anonymization.
+    could name the expression of a video in more than about 3 to 4 of 10 cases, where the paper reports over 8; what
+    the noise of a measured row allows stands on its page. Source: TADP, dual-branch temporally adaptive differential
+    privacy for expression-aware video anonymization.
     """
 
     fits = True
