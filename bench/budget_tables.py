@@ -126,14 +126,11 @@ def _fitted_row(line: Sequence[Cell]) -> tuple:
 
 
 def _configured(line: Sequence[Cell], known: Any, branches: Sequence[str]) -> Iterator[Cell]:
-    floors = {(c.get("params") or {}).get("branch"): c.get("value") for c in line if c["metric"] == "floor"}
-    clip = known.clip_norm if known else {}
+    clip, least = (known.clip_norm, known.s_min) if known else ({}, {})
     for b in branches or ("expr", "id"):
         yield _known(line[0], "clip_norm", clip.get(b), "Clip norm C_b, from calibration people", {"branch": b})
     for b in branches or ("expr", "id"):
-        floor = floors.get(b)
-        yield _known(line[0], "s_min", None if floor is None or b not in clip else clip[b] * floor,
-                     "Smallest noise scale, in the units of the features", {"branch": b})
+        yield _known(line[0], "s_min", least.get(b), "Smallest noise scale, in units of the features", {"branch": b})
     yield _known(line[0], "frames", known and known.frames, "T: frames of a clip")
     yield _known(line[0], "temperature", known and known.temperature, "Temperature of the soft quantization")
     delta = f"at delta {line[0]['delta']:g}" if line[0].get("delta") is not None else ""

@@ -26,9 +26,12 @@ CLIP, TEMPERATURE = "clip.", "temperature"
 
 @dataclass(frozen=True)
 class Configuration:
-    """clip_norm: {branch: C_b} in the units of the features.  temperature: of the soft quantization.  frames: T."""
+    """clip_norm: {branch: C_b} in the units of the features.  s_min: {branch: smallest noise scale} in the same units,
+    of branches with noise.  temperature: of the soft quantization.  frames: T.
+    """
 
     clip_norm: Mapping[str, float] = field(default_factory=dict)
+    s_min: Mapping[str, float] = field(default_factory=dict)
     temperature: float | None = None
     frames: int | None = None
 
@@ -56,8 +59,11 @@ def _behind(work: WorkFolder, score: str) -> Configuration | None:
     source = fit["identity"]["plugins"].get(f"methods/{config['method']}")
     warm = float(state[TEMPERATURE].ravel()[0]) if TEMPERATURE in state else \
         _written(config["method"], config["variant"], source).get(TEMPERATURE)
-    return Configuration({k.removeprefix(CLIP): float(v.ravel()[0]) for k, v in state.items() if k.startswith(CLIP)},
-                         warm, clip_length(records["enforced"]["identity"]["config"]["facts"]))
+    norms = {k.removeprefix(CLIP): float(v.ravel()[0]) for k, v in state.items() if k.startswith(CLIP)}
+    facts = records["enforced"]["identity"]["config"]["facts"]
+    least = {b["name"]: norms[b["name"]] * float(b["floor"]) / float(b["clip"]) for b in facts["branches"]
+             if b["floor"] is not None and b["name"] in norms}
+    return Configuration(norms, least, warm, clip_length(facts))
 
 
 def _written(method: str, variant: str | None, source: str | None) -> dict[str, Any]:

@@ -79,8 +79,8 @@ class PaperTable:
     def _frame(self) -> Block:
         """The rows and columns without a number: dashes, and the sentence that says why."""
         columns = tuple(_unmeasured(fields) for fields in self.columns)
-        nothing = {"dataset": self.dataset, "status": f"undefined: it waits for the dataset {self.dataset}",
-                   "value": None, "lo": None, "hi": None, "text": self.waits, "seeds": []}
+        nothing: dict[str, Any] = {**dict.fromkeys(("value", "lo", "hi")), "dataset": self.dataset, "seeds": [],
+                                   "status": f"undefined: it waits for the dataset {self.dataset}", "text": self.waits}
         rows = tuple((method_name(row), tuple({**column, **nothing, **row} for column in columns))
                      for row in ({"method": m, "variant": v} for m, v in self.rows or ()))
         return Block(f"{self.caption}: {self.dataset}", columns, rows, (self.waits,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from test_figures import stage
 
 from bench import fitted, registry
@@ -23,8 +24,9 @@ def folder(root, source, frames=8, **state) -> WorkFolder:
     record["identity"]["plugins"] = {"methods/tadp": source}
     write_json(fit / "stage.json", record)
     save_tensors(fit / "state.safetensors", {"clip.id": np.float64([0.5]), "clip.expr": np.float64([2.0]), **state})
-    claim = claim_to(full_claim(registry.build("methods", Spec("tadp", f"t{frames}"))))
-    stage(work, "enforced", "made", {"facts": {"full_claim": claim}}, {"fit": "fit"})
+    made = registry.build("methods", Spec("tadp", f"t{frames}"))
+    facts = {"full_claim": claim_to(full_claim(made)), "branches": [b.as_dict() for b in made.branches]}
+    stage(work, "enforced", "made", {"facts": facts}, {"fit": "fit"})
     stage(work, "score", "score", inputs={"trials:42": "made"})
     return work
 
@@ -34,6 +36,8 @@ def test_norms_come_from_the_state_and_t_from_the_claim(tmp_path):
     known = fitted.configurations(folder(tmp_path, source), [CELL, {**CELL, "score": "gone"}])
     one = known["blocks", "tiny", "tadp", "a4"]
     assert one.clip_norm == {"id": 0.5, "expr": 2.0} and one.frames == 8
+    rho = 1.666030598**2 / 2  # R of epsilon 8, .3 of it in identity: s = C sqrt(2 T / (rho_b R))
+    assert one.s_min == pytest.approx({"id": 0.5 * (16 / (0.3 * rho)) ** 0.5, "expr": 2 * (16 / (0.7 * rho)) ** 0.5})
     assert one.temperature == 0.1  # of the variant a4
 
 

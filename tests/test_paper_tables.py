@@ -201,8 +201,8 @@ def scales_of(variant=None, **values):
 
 def test_the_configuration_of_a_row_stands_beside_its_scales_and_is_missing_where_it_was_not_fitted_here():
     cells = [*scales_of(clipped_share=0.05, floor=6.0), *scales_of("eps4", clipped_share=0.05, floor=9.0)]
-    known = {("synthfaces", "tiny", "tadp", None): SimpleNamespace(clip_norm={"id": 0.5, "expr": 2.0}, temperature=0.5,
-                                                                  frames=16)}
+    known = {("synthfaces", "tiny", "tadp", None): SimpleNamespace(
+        clip_norm={"id": 0.5, "expr": 2.0}, s_min={"id": 3.0, "expr": 12.0}, temperature=0.5, frames=16)}
     found = {(c["variant"], c["metric"], (c["params"] or {}).get("branch")): c
              for c in listed("tadp-1", cells, fitted=known)}
     assert [found[None, "clip_norm", b]["value"] for b in ("id", "expr")] == [0.5, 2.0]
