@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bench import Context, DataError, Video, registry, seeds
+from bench import Context, DataError, Diverged, Video, registry, seeds
 from bench.nets import crop_faces
 from bench.nets.coders import FrameAutoencoder
 from bench.privacy.accounting import price
@@ -263,6 +263,11 @@ def test_encoder_and_decoder_stay_public_and_the_state_is_the_method(trained):
 def test_people_without_attributes_are_refused(attributes, said):
     with pytest.raises(DataError, match=said):
         fitted(development(attributes))
+
+
+def test_training_that_becomes_no_number_says_so():
+    with pytest.raises(Diverged, match="loss of epoch 1 is not finite"):
+        fitted(epochs=1, rate=1e30)
 
 
 def test_weights_of_another_size_are_refused(trained):
