@@ -98,7 +98,7 @@ def _method(work: WorkFolder, cells: list[store.Cell], name: str, variant: str |
     return {"name": name, "variant": variant, "title": about.title if about else name,
             "doc": about.doc if about else "Imported without its source.", "lane": mine[0]["lane"], "claim": claim,
             "needs": needs, "source_file": about.file if about else "", "digest": digest,
-            "publishable": bool(strips), "strips": strips,
+            "publishable": bool(strips), "strips": strips, "counts": list(_counts(work, stages)),
             "stages": [{"kind": s["title"], "digest": s["digest"], "seconds": s["seconds"], "peak_mb": s["peak_mb"],
                         "seed": s["identity"]["config"].get("seed")} for s in stages],
             "versions": {"veilbench": environment.get("veilbench", ""), **environment["packages"]},
@@ -126,6 +126,16 @@ def chain(work: WorkFolder, kind: str, digest: str) -> Iterator[dict[str, Any]]:
             if work.is_done(other, wanted):
                 yield from chain(work, other, wanted)
     yield record
+
+
+def _counts(work: WorkFolder, stages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What a method without a claim counted in each of its releases: what it was, how many, of how many frames."""
+    for record in stages:
+        if record["kind"] == "release":
+            folder = work.stage("release", record["digest"]) / "release"
+            facts = json.loads((folder / "release.json").read_text(encoding="utf-8"))
+            for name, count in sorted(facts.get("counts", {}).items()):
+                yield {"title": record["title"], "name": name, "count": count, "frames": facts["frames"]}
 
 
 def _strips(work: WorkFolder, stages: list[dict[str, Any]], spec: Spec, pictures: Path) -> Iterator[dict[str, Any]]:

@@ -46,10 +46,13 @@ def release_video(method: str, source: Path, output: Path, lossless: bool, workd
         report = release_file(
             source, output, lambda frames, fps, names: worker.release(
                 Video(frames, float(fps)), seeds.derive_int(seed, "release-file", *names)).frames, lossless=lossless)
+        counts = worker.call({"op": "counts"})[0]["counts"]
     yield f"Wrote {output}: {report.frames} frames, {report.width} x {report.height}, {float(report.fps):.3f} fps."
     yield f"A face was found in {report.seen} frames; {report.covered} more were covered from their neighbours."
     for reason, count in sorted(report.greyed.items()):
         yield f"{count} frames were greyed whole: {reason}."
+    for name, count in sorted(counts.items()):
+        yield f"The method says of the face crops: {name}: {count}."
     if report.unchanged:
         yield f"WARNING: {report.unchanged} frames left the method as they came; this method hides nothing."
     yield f"Privacy card: {spec}, lane {facts['lane']}, epsilon = infinity: no formal guarantee. " \

@@ -23,6 +23,7 @@ SOURCES, TARGETS = 4, 4  # people of a batch, and pictures that each is put on; 
 PACE = Pace(rate=2e-3, betas=(0.9, 0.99))
 PICTURES_AT_ONCE = 32
 PROFILES = tuple(SIZES)
+BLACK = "frames without a face, blacked out"
 
 
 @method("face_swap")
@@ -52,7 +53,7 @@ class FaceSwap(Anonymizer):
                  sha256: str = "", identity_path: str = "", identity_sha256: str = ""):
         self.source, self.steps, self.frames_per_video = source, steps, frames_per_video
         self.published = (path, sha256, identity_path, identity_sha256)
-        self.blacked_out = 0  # frames without a face, over all videos released so far
+        self.counts = {BLACK: 0}  # over all videos released so far
         self.predictor: KernelPredictor
         self.net: SwapNet
         self.size: SwapSize
@@ -115,8 +116,8 @@ class FaceSwap(Anonymizer):
         if found.any():
             out[found] = swap(self.net, self.kernels, video.frames[found], self.size.side_px)
         if not found.all():
-            self.blacked_out += int((~found).sum())
-            print(f"face_swap: no face in {(~found).sum()} of {len(found)} frames, {self.blacked_out} so far: black")
+            self.counts[BLACK] += int((~found).sum())
+            print(f"face_swap: no face in {(~found).sum()} of {len(found)} frames, {self.counts[BLACK]} so far: black")
         return Video(out, video.fps)
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from bench import CLIP_FRAMES, DataError, Diverged, FullClaim, Video, method
 from bench.nets.coders import LATENT, FrameAutoencoder, as_coder_input
+from bench.nets.crop_faces import faces_only
 from bench.privacy.claims import BranchClaim
 from bench.privacy.declared import DeclaredMethod, Event
 
@@ -33,10 +34,15 @@ class PINetStyle(DeclaredMethod):
     The guarantee is metric: Pr[K(x) in S] <= exp(epsilon d(x, x')) Pr[K(x') in S], where d is the Euclidean distance
     of p and p' in diameters of the sphere; two images at distance 1 are the farthest there are. Each frame has noise
     of density proportional to exp(-epsilon |z| / Delta), Delta the diameter: the direction is uniform, the length
-    Gamma(n, Delta / epsilon). The frames of a clip add up: by default 2 an image, 32 for a clip each frame of which
+    Gamma(n, Delta / epsilon). The frames of a clip add up: by default 2 a frame, 32 for a clip each frame of which
     moves by 1; images nearer together cost less. It says nothing of people, hence a section of its own. The claim is
-    declared, not enforced: the method adds the noise itself. A frame without a face is treated like any other: to
-    single it out would be one more answer about it, and unpaid.
+    declared, not enforced: the method adds the noise itself.
+
+    A frame in which no face is found is never passed on: a grey one takes its place before M and gets noise like any
+    other, since to mark it in the release would be one more answer about it, and unpaid. So a clip still costs 32, d is
+    the distance of what M reads, and two images that look alike cost up to 2 where a face is found in one of them
+    alone. The detector looks at some frames of a clip and concludes on those between: exchanging one image may change
+    those too. How many frames were greyed stands in the organiser's log and nowhere else.
 
     Source: Chen et al., Perceptual Indistinguishability-Net (PI-Net), CVPR 2021. The official code (TensorFlow 1, its
     StyleGAN2 part for non-commercial use, no licence file) lacks the noise function: its law stated here is our
@@ -132,7 +138,10 @@ class PINetStyle(DeclaredMethod):
 
     @torch.inference_mode()
     def release(self, video, ctx):
-        points = self.points(self.codes(video.frames)).numpy().astype(np.float64)  # (16, n), length 1/2
+        frames, lost = faces_only(video.frames)
+        if lost:
+            print(f"pi_net_style: no face in {lost} of {len(frames)} frames: grey before the noise")
+        points = self.points(self.codes(frames)).numpy().astype(np.float64)  # (16, n), length 1/2
         noisy = points + ctx.noise.draw(Event("latent", len(points)))
         return Video(self.paint(noisy, video.frames.shape[1]), video.fps)
 

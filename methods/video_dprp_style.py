@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 
 from bench import CLIP_FRAMES, ConfigError, FullClaim, Video, method
+from bench.nets.crop_faces import faces_only
 from bench.privacy.accounting import floors
 from bench.privacy.claims import BranchClaim
 from bench.privacy.declared import DeclaredMethod, Event
@@ -30,6 +31,11 @@ class VideoDPRPStyle(DeclaredMethod):
     sensitivity of sqrt(2) T C^2. N2 is drawn for the d (d + 1) / 2 coordinates in which that norm is the Euclidean
     one (off the diagonal times sqrt(2)). rho is shared by `share`, half each; both together cost an exact epsilon of 8
     at delta 1e-5. The claim is declared: the method clips and adds the noise itself.
+
+    A frame in which no face is found is never passed on: a grey one, a row of nearly zeros, takes its place in X and
+    gets the same noise. Both sensitivities hold for any two clips, this one among them, so that it costs nothing; to
+    mark the frame in the release would be one more answer, and unpaid. How many frames were greyed stands in the
+    organiser's log and nowhere else.
 
     Source: Video-DPRP, arXiv 2503.02132, of which only summaries were read; no official code was found. Kept: the
     matrix of a video, Johnson-Lindenstrauss projection, noise on projection and covariance, reconstruction from the
@@ -65,7 +71,10 @@ class VideoDPRPStyle(DeclaredMethod):
         return floors(epsilon, DELTA, clip_norm=clip, share={PROJECTION: share, COVARIANCE: 1 - share}, frames=1)
 
     def release(self, video, ctx):
-        rows = self.rows(video.frames)  # (16, d)
+        frames, lost = faces_only(video.frames)
+        if lost:
+            print(f"video_dprp_style: no face in {lost} of {len(frames)} frames: grey before the noise")
+        rows = self.rows(frames)  # (16, d)
         matrix = self.matrix(ctx.rng("projection"))  # (d, k), public
         projected = rows @ matrix + ctx.noise.draw(Event(PROJECTION, len(rows)))
         covariance = rows.T @ rows + symmetric(ctx.noise.draw(Event(COVARIANCE, 1))[0], self.width)

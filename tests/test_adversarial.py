@@ -496,7 +496,8 @@ def test_weights_that_are_not_the_published_ones_are_refused(published, tmp_path
 
 # ---- what a person can give wrong ----------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name, missing", [("spact", "expression"), ("adversarial_supervised", "identity")])
+@pytest.mark.parametrize("name, missing", [("spact", "expression"), ("ted_spad", "expression"),
+                                           ("adversarial_supervised", "identity")])
 def test_a_split_without_the_labels_is_refused(tmp_path, name, missing):
     method = registry.build("methods", name)
     held = [DevelopmentVideo(tmp_path, {"file": "a.mkv", **{n: i for n in method.needs - {missing}}}, method.needs)

@@ -352,6 +352,13 @@ def test_a_board_says_when_so_few_people_cannot_tell(tmp_path):
     assert "so few people cannot tell" in (tmp_path / "few" / "index.html").read_text()
 
 
+def test_what_a_method_counted_stands_on_its_page(tmp_path):
+    counted = {"title": "release a", "name": "frames <lost>", "count": 3, "frames": 40}
+    build_site(SiteData([row("a", 0.2), *controls()], [info("a", tmp_path) | {"counts": [counted]}]), tmp_path / "site")
+    text = (tmp_path / "site" / "methods" / "a.html").read_text(encoding="utf-8")
+    assert "<dt>Frames &lt;lost&gt;</dt><dd>3 of 40: release a</dd>" in text
+
+
 def test_an_empty_site_still_builds(tmp_path):
     build_site(SiteData([]), tmp_path / "empty")
     assert "Nothing has been measured yet" in (tmp_path / "empty" / "index.html").read_text()

@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from bench import Context, DataError, Video, registry, seeds
+from bench import Context, DataError, Diverged, Video, registry, seeds
+from bench.nets import crop_faces
 from bench.nets.coders import FrameAutoencoder
 from bench.privacy.accounting import price
 from bench.privacy.bits import SeededBits
@@ -20,6 +21,17 @@ from methods.pi_net_style import RADIUS, attribute_classes, semi_hard
 from methods.video_dprp_style import COVARIANCE, PROJECTION, VideoDPRPStyle, symmetric
 
 DRAWS = 200
+
+
+@pytest.fixture(autouse=True)
+def faces(monkeypatch):
+    """The pictures of this file are no faces: by default every frame counts as one; `faces(3)` loses frame 3."""
+    def lose(*lost: int) -> None:
+        boxes = np.zeros((16, 4))
+        boxes[list(lost)] = np.nan
+        monkeypatch.setattr(crop_faces, "found_faces", lambda frames: boxes[:len(frames)].copy())
+    lose()
+    return lose
 
 
 def bits(*names) -> SeededBits:
@@ -253,6 +265,39 @@ def test_people_without_attributes_are_refused(attributes, said):
         fitted(development(attributes))
 
 
+def test_training_that_becomes_no_number_says_so():
+    with pytest.raises(Diverged, match="loss of epoch 1 is not finite"):
+        fitted(epochs=1, rate=1e30)
+
+
 def test_weights_of_another_size_are_refused(trained):
     with pytest.raises(DataError, match="no weights of pi_net_style"):
         loaded(trained, hidden=32)
+
+
+# ---- a frame without a face ----------------------------------------------------------------------------------------
+
+def test_what_shows_no_face_is_grey_and_counted(monkeypatch):
+    monkeypatch.undo()  # the detector itself
+    adapter = registry.build("datasets", "synthfaces_public")
+    face = adapter.load(adapter.sources(None, 42)[0], 64).frames[:16].copy()
+    face[9:] = seeds.derive(7, "no face").integers(0, 256, face[9:].shape)
+    made, lost = crop_faces.faces_only(face)
+    assert lost == 7 and (made[9:] == 127).all()
+    np.testing.assert_array_equal(made[:9], face[:9])
+    assert not (face[9:] == 127).all()  # the input stays
+
+
+@pytest.mark.parametrize("name", ["pi_net_style", "video_dprp_style"])
+def test_nothing_of_a_frame_without_a_face_is_passed_on_and_the_release_does_not_mark_it(name, trained, faces, capsys):
+    """The same noise on two clips that differ in lost frames alone gives the same bytes; every frame has its noise."""
+    method = loaded(trained) if name == "pi_net_style" else VideoDPRPStyle(grid=4, columns=8, components=2)
+    clip, other = face(1, 0), face(1, 0)
+    other[[3, 9]] = face(4, 2)[[3, 9]]
+    seen = [whole(method, Video(c), "seen") for c in (clip, other)]
+    faces(3, 9)
+    lost = [whole(method, Video(c), "seen") for c in (clip, other)]
+    assert "no face in 2 of 16 frames" in capsys.readouterr().out
+    assert seen[0].tobytes() != seen[1].tobytes() and lost[0].tobytes() == lost[1].tobytes() != seen[0].tobytes()
+    again = whole(method, Video(clip), "other noise")
+    assert all(f.std() > 1 for f in lost[0][[3, 9]]) and not np.array_equal(lost[0][[3, 9]], again[[3, 9]])

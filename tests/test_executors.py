@@ -178,8 +178,8 @@ def test_a_second_run_does_nothing_again(copied, cli):
 
 
 def test_a_failed_method_is_invalid_and_named_and_its_siblings_run(copied, cli):
-    words = ("run", SUITE, "--method", "faulty@raises", "--method", "faulty@prints", "--metric", "psnr_released",
-             "--workdir", copied)
+    words = ("run", SUITE, "--method", "faulty@raises", "--method", "faulty@prints", "--method", "learner@diverges",
+             "--metric", "psnr_released", "--workdir", copied)
     answer = cli(*words, "--display", "plain")
     assert answer.code == 1
     assert re.search(r"failed: release faulty@raises: .*ZeroDivisionError: the sum of nothing", answer.out)
@@ -187,6 +187,9 @@ def test_a_failed_method_is_invalid_and_named_and_its_siblings_run(copied, cli):
     assert cells["prints"]["status"] == "ok" and cells["prints"]["value"] > 0
     assert cells["raises"]["status"].startswith("invalid: ") and "sum of nothing" in cells["raises"]["status"]
     assert cells["raises"]["value"] is None and cells["raises"]["source"] == "measured"
+    (cell,) = [c for c in store.read_cells(copied / "veilbench.duckdb") if c["method"] == "learner"]
+    assert cell["status"].startswith("invalid: ") and "the loss became nan in epoch 1" in cell["status"]
+    assert cell["value"] is None and "failed: fit learner@diverges" in answer.out
     status = cli("status", "--workdir", copied)
     assert "failed: release faulty@raises" in status.out and "faulty.py" in status.out
     assert "  | ZeroDivisionError: the sum of nothing" in status.out  # the end of its log is the method's own

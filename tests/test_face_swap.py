@@ -139,17 +139,17 @@ def test_a_frame_without_a_face_is_black_and_counted(face, monkeypatch, capsys):
     method = unfitted()
     out = method.release(Video(face, 25.0), seeds.derive(1)).frames
     assert not out[[3, 16]].any() and all(out[t].any() for t in range(17) if t not in (3, 16))
-    assert method.blacked_out == 2 and "2 of 17" in capsys.readouterr().out
+    assert method.counts[module.BLACK] == 2 and "2 of 17" in capsys.readouterr().out
     method.release(Video(face, 25.0), seeds.derive(1))
-    assert method.blacked_out == 4
+    assert method.counts[module.BLACK] == 4
 
 
 def test_the_detector_decides_and_noise_is_no_face(face):
     method = unfitted()
     noise = seeds.derive(1, "noise").integers(0, 256, (3, 64, 64, 3)).astype(np.uint8)
-    assert not method.release(Video(noise, 25.0), seeds.derive(1)).frames.any() and method.blacked_out == 3
+    assert not method.release(Video(noise, 25.0), seeds.derive(1)).frames.any() and method.counts[module.BLACK] == 3
     assert method.release(Video(face, 25.0), seeds.derive(1)).frames.reshape(17, -1).any(1).all()
-    assert method.blacked_out == 3
+    assert method.counts[module.BLACK] == 3
 
 
 def test_a_source_picture_without_a_face_is_refused(face):

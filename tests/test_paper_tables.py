@@ -74,6 +74,23 @@ def test_a_table_takes_its_columns_and_nothing_else():
     assert via["recover_unet", "top1", "plr"] == 0.8 and via["recover_rvrt", "psnr_recovered", None] is None
 
 
+BASELINES = ("spact", "ted_spad", "adversarial_supervised", "controlled", "minusface", "face_swap",
+             "knowledge_priors_style", "deepprivacy_style", "pi_net_style", "video_dprp_style")
+
+
+@pytest.mark.parametrize("name", [f"tadp-{n}" for n in (3, 4, 5, 6, 7)])
+def test_the_face_baselines_stand_in_the_tables_with_every_column(name):
+    """Of either lane; a row that was measured in every column has no gap."""
+    lanes = dict.fromkeys(BASELINES, "none") | dict.fromkeys(("pi_net_style", "video_dprp_style"), "declared")
+    columns = PAPER_TABLES[name].columns
+    cells = [cell(fields["metric"], 0.01 * i + 0.001 * j, method=method, lane=lane,
+                  **{k: v for k, v in fields.items() if k != "metric"})
+             for i, (method, lane) in enumerate(lanes.items()) for j, fields in enumerate(columns)]
+    found = listed(name, cells)
+    assert len(found) == len(cells) and not [c for c in found if c["status"] != "ok"]
+    assert {(c["method"], c["value"]) for c in found} == {(c["method"], c["value"]) for c in cells}
+
+
 def test_rows_keep_the_order_of_the_paper_and_other_methods_stay_out():
     names = ("eps16", None, "a3", "eps2", "a1", "eps4")
     cells = [cell("fer", 0.4, evaluator="x3d", **TADP | {"variant": name}) for name in names]

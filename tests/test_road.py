@@ -15,6 +15,8 @@ import bench.video as video_io
 from bench import registry, store
 from bench.data.clips import Clips, write_clips
 from bench.errors import DataError, Diverged, Undefined
+from bench.publish import _counts
+from bench.registry import Spec
 from bench.run import stage_attack
 from bench.run.cache import WorkFolder, write_json
 from bench.run.released import open_release, people_of
@@ -23,6 +25,8 @@ from bench.run.stage_release import run_release
 from bench.run.stages import Job
 from bench.run.trials import read_trials
 from bench.run.views import save_tensors
+from bench.run.workers import MethodWorker
+from bench.types import Video
 
 SEED = 918273645
 
@@ -138,7 +142,7 @@ def test_a_release_folder_names_nobody(stage, small):
     assert SEED.to_bytes(8, "little") not in seen
     assert set(json.loads((stage / "release" / "release.json").read_text())) == {
         "schema", "method", "variant", "profile", "dataset", "canvas_px", "decoding", "draws", "files", "lane", "claim",
-        "isolation", "memory"}
+        "isolation", "memory", "frames", "counts"}
     assert {p.name for p in stage.iterdir()} == {"release", "vault"}
     assert {p.name for p in (stage / "release").iterdir()} == {"release.json", "manifest.parquet", "media"}
 
@@ -202,6 +206,46 @@ def test_draws_are_independent_releases(small, tmp_path):
     assert len(set(frames)) == 3
     assert len({m["id"] for m in pq.read_table(folder / "release" / "manifest.parquet").to_pylist()}) == len(
         open_release(folder, draw=0))
+
+
+COUNTER = '''from bench import Anonymizer, Video, method
+
+
+@method("counter")
+class Counter(Anonymizer):
+    """Counts every second frame."""
+
+    counts = {"frames skipped": 0}
+
+    def release(self, video, rng):
+        self.counts["frames skipped"] += len(video) // 2
+        return Video(video.frames.copy(), video.fps)
+'''
+
+
+def test_what_a_method_counts_stands_in_its_release_and_goes_to_its_page(small, tmp_path, monkeypatch):
+    (tmp_path / "counter.py").write_text(COUNTER, encoding="utf-8")
+    monkeypatch.setenv(registry.EXTRA, str(tmp_path / "counter.py"))
+    work = WorkFolder(tmp_path)
+    folder = work.stage("release", "ab" * 32)
+    folder.mkdir(parents=True)
+    release(small, folder, method="counter", parts=["probe"])
+    facts = json.loads((folder / "release" / "release.json").read_text(encoding="utf-8"))
+    frames = [r.frames for r in Clips(small).rows("test", role="probe")]
+    assert facts["counts"] == {"frames skipped": sum(n // 2 for n in frames)} and facts["frames"] == sum(frames)
+    stages = [{"kind": kind, "digest": "ab" * 32, "title": "release counter"} for kind in ("fit", "release")]
+    assert list(_counts(work, stages)) == [{"title": "release counter", "name": "frames skipped",
+                                            "count": sum(n // 2 for n in frames), "frames": sum(frames)}]
+
+
+def test_a_method_with_a_claim_counts_nothing_outwards(tmp_path, monkeypatch):
+    """A count is an answer about the videos, and no noise hides it."""
+    (tmp_path / "counter.py").write_text(COUNTER.replace("    counts", '    lane = "declared"\n    counts'),
+                                         encoding="utf-8")
+    monkeypatch.setenv(registry.EXTRA, str(tmp_path / "counter.py"))
+    with MethodWorker(Spec("counter"), "tiny") as worker:
+        worker.release(Video(np.zeros((4, 8, 8, 3), np.uint8)), 1)
+        assert worker.call({"op": "counts"})[0] == {"counts": {}}
 
 
 def measure(metric, folder, small, out):

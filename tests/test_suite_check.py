@@ -124,3 +124,37 @@ def test_a_missing_field_is_called_missing_and_a_missing_file_absent(tmp_path):
         suite.load(str(path))
     with pytest.raises(ConfigError, match="no suite file .*absent.toml"):
         suite.load(str(tmp_path / "absent.toml"))
+
+
+# ---- a suite like another ------------------------------------------------------------------------------------------
+
+BASELINES = {"spact", "ted_spad", "adversarial_supervised", "controlled", "minusface", "face_swap",
+             "knowledge_priors_style", "deepprivacy_style", "pi_net_style", "video_dprp_style"}
+
+
+def test_the_face_baselines_are_measured_as_mini_measures():
+    """Whatever makes a stage is mini's, so that both suites share its originals, controls and networks."""
+    mini, faces, full = (suite.load(name) for name in ("mini", "mini-faces", "full"))
+    own = {"title", "name", "like", "methods"}
+    assert faces.model_dump(exclude=own) == mini.model_dump(exclude=own) and len(mini.attacks) > 8
+    for asked in (faces, full):
+        assert BASELINES <= {Spec.parse(m).name for m in asked.methods}
+        assert {"original", "blackout", "spact@no_privacy", "controlled@stage1"} <= set(asked.methods)
+
+
+def test_what_a_suite_says_itself_goes_before_what_it_is_like(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("title = 't'\nlike = 'demo'\nattacks = ['plr']\nseeds = [1, 2]\n", encoding="utf-8")
+    mine, demo = suite.load(str(path)), suite.load("demo")
+    assert (mine.title, mine.attacks, mine.seeds, mine.name) == ("t", ["plr"], [1, 2], "mine")
+    assert (mine.methods, mine.metrics, mine.budget) == (demo.methods, demo.metrics, demo.budget)
+
+
+@pytest.mark.parametrize("like, said", [
+    ("'dmeo'", "no suite called 'dmeo'"), ("'mini-faces'", "itself like 'mini'.*like = 'mini'"),
+    ("3", "like = 3 does not fit")])
+def test_a_suite_like_nothing_is_refused(tmp_path, like, said):
+    path = tmp_path / "mine.toml"
+    path.write_text(f"title = 't'\ndataset = 'blocks'\nmethods = ['original']\nlike = {like}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        suite.load(str(path))

@@ -113,7 +113,7 @@ def test_facts_come_from_a_worker_and_hold_the_claim():
     facts = method_facts(Spec("learner"))
     assert facts["fits"] and facts["needs"] == ["expression"] and facts["lane"] == "none"
     assert facts["claim"]["epsilon"] == "inf" and float(facts["claim"]["epsilon"]) == float("inf")
-    assert facts["variants"] == ["nan", "undeclared", "unknown", "words"] and facts["control"] is None
+    assert facts["variants"] == ["diverges", "nan", "undeclared", "unknown", "words"] and facts["control"] is None
     assert "mean colour" in facts["doc"]
 
 

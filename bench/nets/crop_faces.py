@@ -16,6 +16,7 @@ SMALLEST_PX = 64  # smaller canvases are enlarged to this before detection
 BORDER = 0.25  # grey border on every side, of the canvas side
 FACE_SHARE = 0.4  # smallest face, of the bordered side
 STRIDE = 8  # frames between two frames that are looked at; between them more only where they differ
+GREY = 127  # of a frame that is not passed on
 
 
 def found_faces(frames: np.ndarray) -> np.ndarray:
@@ -26,6 +27,14 @@ def found_faces(frames: np.ndarray) -> np.ndarray:
     """
     clips = [_clip(frames[start:start + CLIP_FRAMES]) for start in range(0, len(frames), CLIP_FRAMES)]
     return np.concatenate(clips) if clips else np.zeros((0, 4))
+
+
+def faces_only(frames: np.ndarray) -> tuple[np.ndarray, int]:
+    """A copy of uint8 (T, S, S, 3) in which every frame without a face is grey, and how many those are."""
+    lost = ~np.isfinite(found_faces(frames)[:, 0])
+    out = frames.copy()
+    out[lost] = GREY
+    return out, int(lost.sum())
 
 
 def looked_at(frames: np.ndarray) -> np.ndarray:

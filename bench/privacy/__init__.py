@@ -6,5 +6,5 @@ filters      budgets in exact arithmetic             units        which claim fo
 ceilings     what an attacker can reach at most      noise        exact samplers and their twin for training
 audit        lower bounds from releases              distinguish  statistics that tell two inputs apart
 power        what an audit of n releases can see   radial      noise by distance
-declared     methods that add noise themselves
+declared     methods that add noise themselves     mechanism    the trusted loop; draws all protective noise
 """

@@ -1,4 +1,4 @@
-"""Lane "declared": a method that adds protective noise itself, drawn here, event by event.
+"""Lane "declared": a method that adds protective noise itself, handed out here, event by event.
 
 The claim lists the branches. `ctx.noise.draw` gives noise of the law and scale that the claim states and counts it;
 a clip whose draws are not those of the claim is never released. What stays the author's word: that the values were
@@ -18,8 +18,7 @@ from bench.errors import ConfigError, PluginError, nearest
 from bench.privacy.bits import Bits
 from bench.privacy.checks import count
 from bench.privacy.claims import BranchClaim, FullClaim
-from bench.privacy.noise import discrete_laplace, gaussian
-from bench.privacy.radial import isotropic_exponential
+from bench.privacy.mechanism import declared_noise
 from bench.types import CLIP_FRAMES, Method, Video
 
 LAWS = ("gaussian", "discrete_laplace", "exponential")  # noise that is added to a value
@@ -55,7 +54,7 @@ class Noise:
             raise PluginError(f"It draws {self._drawn[branch.name]} rows for {branch.name!r} in one clip, its claim "
                               f"pays for {self._most[branch.name]}.", "Every noisy row that leaves a clip costs.",
                               "Release fewer rows, or claim more.")
-        return _noise(branch, rows, self._bits)
+        return declared_noise(branch, rows, self._bits)
 
     def settle(self) -> None:
         """Called when a clip is done. Raises PluginError where noise that the claim is priced by was never drawn."""
@@ -64,15 +63,6 @@ class Noise:
             raise PluginError(f"It drew {self._drawn[short[0]]} of the {self._most[short[0]]} rows of noise for "
                               f"{short[0]!r} that its claim is priced by.", "A claim that is not met is not published.",
                               "Draw all noise of the claim in every clip, also where a clip cannot be read.")
-
-
-def _noise(branch: BranchClaim, rows: int, bits: Bits) -> np.ndarray:
-    dim = branch.dim or 1
-    if branch.noise == "gaussian":
-        return gaussian((rows, dim), branch.noise_std or 0.0, branch.clip_norm or 0.0, bits)
-    if branch.noise == "discrete_laplace":
-        return discrete_laplace((rows, dim), branch.scale, bits).astype(np.float64)
-    return isotropic_exponential(rows, dim, float(branch.epsilon or 0), bits)
 
 
 def rows_of(branch: BranchClaim, claim: FullClaim) -> int:

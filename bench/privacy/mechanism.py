@@ -1,4 +1,5 @@
-"""The trusted loop: clip every atom to a grid, add noise, filter, keep the transcript. Protective noise is drawn here.
+"""The trusted loop: clip every atom to a grid, add noise, filter, keep the transcript. All protective noise of every
+lane is drawn here: of enforced branches step by step, of declared ones in `declared_noise`.
 
 Clipping is total: whatever a method returns becomes whole steps of a grid inside its ball, or a fixed vector. Values
 are then sums of whole numbers, so that no rounding of floats decides what is released.
@@ -16,9 +17,11 @@ import numpy as np
 from bench.errors import PluginError, nearest
 from bench.privacy.bits import Bits
 from bench.privacy.checks import exact
+from bench.privacy.claims import BranchClaim
 from bench.privacy.contract import Branch, Plan
 from bench.privacy.filters import ChunkLoadFilter, TotalFilter, WindowGuard
-from bench.privacy.noise import GRID, discrete_laplace, gaussian_steps, randomized_response
+from bench.privacy.noise import GRID, discrete_laplace, gaussian, gaussian_steps, randomized_response
+from bench.privacy.radial import isotropic_exponential
 
 Filter = TotalFilter | ChunkLoadFilter | WindowGuard
 Planner = Callable[[int, Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Plan]
@@ -243,3 +246,15 @@ def _spend(t: int, branch: Branch, clean: np.ndarray, spends: list[Fraction], bi
         out.scales[branch.name][who, t] = float(scale)
         out.residuals[branch.name][who, t] = noise
         out.released[branch.name][who, t] = clean[who] + noise
+
+
+# ---- noise that a method adds itself -------------------------------------------------------------------------------
+
+def declared_noise(branch: BranchClaim, rows: int, bits: Bits) -> np.ndarray:
+    """float64 (rows, dim): noise of the law and scale that a declared branch claims, for its method to add."""
+    dim = branch.dim or 1
+    if branch.noise == "gaussian":
+        return gaussian((rows, dim), branch.noise_std or 0.0, branch.clip_norm or 0.0, bits)
+    if branch.noise == "discrete_laplace":
+        return discrete_laplace((rows, dim), branch.scale, bits).astype(np.float64)
+    return isotropic_exponential(rows, dim, float(branch.epsilon or 0), bits)

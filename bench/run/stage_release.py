@@ -1,6 +1,6 @@
 """Stage `release`: the method runs in a worker; this side hands it frames and keeps the border.
 
-    release/release.json       method, claim, decoding, draws; never a seed
+    release/release.json       method, claim, decoding, draws, frames, what the method counted; never a seed
     release/manifest.parquet   random ids, draw, clip, frames, digest of each file; no source, name, label, role
     release/media/*.mkv        what the world may see
     vault/idmap.parquet        which random id is whom; private to the organiser
@@ -52,7 +52,9 @@ def run_release(job: Job) -> None:
         if "fit" in job.inputs:
             worker.load_state(fitted_state(job.inputs))
         manifest = list(_release_all(worker, job, clips, items))
-    write_border(job, items, manifest, _release_facts(job.config, clips, facts, len(manifest)))
+        counts = worker.call({"op": "counts"})[0]["counts"]
+    said = {"frames": sum(row["frames"] for row in manifest), "counts": counts}
+    write_border(job, items, manifest, {**_release_facts(job.config, clips, facts, len(manifest)), **said})
 
 
 def write_border(job: Job, items: list[Item], manifest: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:

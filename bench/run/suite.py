@@ -30,6 +30,7 @@ Count = Annotated[int, Field(ge=1)]
 class Suite(BaseModel):
     """One suite file. `seconds` is a measured table (2 cores), used to show what a run will cost.
 
+    like: another suite, whose fields hold where this one says nothing.
     draws: releases with independent noise, for all parts or for each.  redraws: the same for the attack `redraw`.
     via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
     clip of one video of each person, label and role only.  again: a method that is run a second time with other
@@ -46,6 +47,7 @@ class Suite(BaseModel):
     methods: list[str] = Field(min_length=1)
     attacks: list[str] = []
     metrics: list[str] = []
+    like: str | None = None
     profile: Literal["tiny", "paper"] = "tiny"
     canvas_px: int = Field(default_factory=lambda given: CANVAS_PX[given.get("profile", "tiny")], ge=16)
     seeds: list[int] = Field([42], min_length=1)
@@ -73,6 +75,22 @@ def names() -> list[str]:
 
 def load(name: str) -> Suite:
     """The suite of that name, or of that TOML file. Raises ConfigError."""
+    path, fields = _read(name)
+    if isinstance(base := fields.get("like"), str):
+        given = _read(base)[1]
+        if "like" in given:
+            raise ConfigError(f"The suite {path.stem} is like {base!r}, which is itself like {given['like']!r}.",
+                              "Whoever reads a suite should have to read one other at most.",
+                              f"Write like = {given['like']!r}, and what else differs.")
+        fields = given | fields
+    try:
+        return Suite(**fields, name=path.stem)
+    except ValidationError as error:
+        raise _misfit(path, error) from None
+
+
+def _read(name: str) -> tuple[Path, dict[str, Any]]:
+    """File and fields of a suite. Raises ConfigError when there is none, or it is no TOML."""
     own = name.endswith(".toml")
     path = Path(name) if own else FOLDER / f"{name}.toml"
     if not path.is_file():
@@ -82,15 +100,13 @@ def load(name: str) -> Suite:
                           "its path, which ends in .toml.")
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
-        if "name" in fields:
-            raise ConfigError(f"The suite file {path} sets `name`.", "A suite is called as its file is.",
-                              "Remove that line.")
-        return Suite(**fields, name=path.stem)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The suite file {path} is not TOML: {str(error).rstrip('.')}.", "",
                           "Mend that line.") from error
-    except ValidationError as error:
-        raise _misfit(path, error) from None
+    if "name" in fields:
+        raise ConfigError(f"The suite file {path} sets `name`.", "A suite is called as its file is.",
+                          "Remove that line.")
+    return path, fields
 
 
 def _misfit(path: Path, error: ValidationError) -> ConfigError:

@@ -96,6 +96,14 @@ class Session:
             raise TypeError(f"release returned {type(result).__name__}, not a Video")
         return {"fps": result.fps}, {"frames": result.frames}
 
+    def counts(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+        """Frames that a method without a claim says it had to treat apart, by what it did, over all releases so far.
+
+        Of a method with a claim always none: a count is an answer about the videos, and no noise hides it.
+        """
+        found = getattr(self.method, "counts", None) if type(self.method).lane == "none" else None
+        return {"counts": {str(name): int(count) for name, count in (found or {}).items()}}, {}
+
     def _declared(self, video: Video, seed: int, operating_system: bool) -> Video:
         """Clip by clip, with noise that no other release has: two that shared it would give their difference away."""
         def bits(clip: int) -> Bits:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench import Anonymizer, Video, method
+from bench import Anonymizer, Diverged, Video, method
 
 
 @method("learner")
@@ -11,12 +11,14 @@ class Learner(Anonymizer):
 
     fits = True
     needs = frozenset({"expression"})
-    variants = {what: {"what": what} for what in ("undeclared", "nan", "words", "unknown")}
+    variants = {what: {"what": what} for what in ("undeclared", "nan", "words", "unknown", "diverges")}
 
     def __init__(self, *, what: str = "honest"):
         self.what = what
 
     def fit(self, data, assets, ctx):
+        if self.what == "diverges":
+            raise Diverged("the loss became nan in epoch 1, step 2")
         chosen = [sample for sample in data.train if sample.expression == 0]
         if self.what == "undeclared":
             chosen = [sample for sample in data.train if sample.identity == 0]
