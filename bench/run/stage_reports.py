@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import registry, seeds
-from bench.data.streams import Streams, write_streams
+from bench.data.partial import PartialStreams, prepare_streams
 from bench.errors import PluginError
 from bench.nets.training import use_threads
 from bench.privacy.bits import Bits, SeededBits
@@ -44,7 +45,8 @@ CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # 
 def run_prepare(job: Job) -> None:
     """config: dataset, root, seed, fingerprint of the root."""
     root = Path(job.config["root"]) if job.config["root"] else None
-    write_streams(registry.build("datasets", job.config["dataset"]), root, int(job.config["seed"]), job.out, job.report)
+    adapter = registry.build("datasets", job.config["dataset"])
+    prepare_streams(adapter, root, int(job.config["seed"]), job.out, job.report)
 
 
 def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
@@ -58,15 +60,19 @@ def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
     return found
 
 
-def event_of(facts: Mapping[str, Any]) -> EventClaim:
-    """The event terms of a claim; of a method without one, its windows alone."""
+def event_of(facts: Mapping[str, Any], slots: int = SLOTS) -> EventClaim:
+    """The event terms of a claim, of its first `slots` windows; of a method without one, its windows alone.
+
+    Shorter streams release a part of what the claim has priced, so that it holds of them too.
+    """
     claim = full_claim(facts)
-    return claim.event if claim is not None and claim.event is not None else CLEAR
+    event = claim.event if claim is not None and claim.event is not None else CLEAR
+    return event if slots >= len(event.spends) else replace(event, spends=event.spends[:slots])
 
 
 def run_gather(job: Job) -> None:
     """config: method, variant, facts; inputs: streams. Clips every chunk of the test episodes to the claim's caps."""
-    streams, out = Streams(job.inputs["streams"]), {}
+    streams, out = PartialStreams(job.inputs["streams"]), {}
     values = streams.steps[streams.test()] / CHUNK_STEPS  # (N, chunks, 12)
     for branch in branches_of(job.config["facts"]):
         steps, _ = clip_chunks(values[..., columns(branch.name)], branch, CHUNK_STEPS)
@@ -80,9 +86,9 @@ def run_gather(job: Job) -> None:
 def run_report(job: Job) -> None:
     """config: method, variant, profile, seed, draws, facts; inputs: streams, gather, fit when it fits."""
     use_threads()
-    streams, spec, isolation = Streams(job.inputs["streams"]), Spec(job.config["method"], job.config["variant"]), \
-        available()
-    branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"])
+    streams, isolation = PartialStreams(job.inputs["streams"]), available()
+    spec = Spec(job.config["method"], job.config["variant"])
+    branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"], streams.info["slots"])
     order = _order(job, streams)  # (N, 2): test episode, draw
     chunks = load_tensors(job.inputs["gather"] / "vault" / "chunks.safetensors")
     sums = {b.name: window_sums(chunks[f"steps:{b.name}"].astype(np.int64), event)[order[:, 0]] for b in branches}
@@ -98,21 +104,21 @@ def run_report(job: Job) -> None:
     _write(job, streams, order, transcript, reports, {"isolation": isolation.as_dict(), "replayed": same})
 
 
-def _order(job: Job, streams: Streams) -> np.ndarray:
+def _order(job: Job, streams: PartialStreams) -> np.ndarray:
     """(N, 2): position among the test episodes and draw of each stream, in an order that tells nothing."""
     every = [(e, d) for e in range(len(streams.test())) for d in range(job.config["draws"])]
     rng = seeds.derive(int(job.config["seed"]), "report-order", job.config["method"], job.config["variant"] or "")
     return np.array(every)[rng.permutation(len(every))]
 
 
-def _bits(job: Job, streams: Streams) -> SeededBits:
+def _bits(job: Job, streams: PartialStreams) -> SeededBits:
     """Benchmark noise of one release and no other."""
     names = ("method", "variant", "profile", "draws")
     return SeededBits(seeds.derive(int(job.config["seed"]), "protective-noise", streams.info["manifest"],
                                    *(str(job.config.get(name)) for name in names)))
 
 
-def _public(streams: Streams, order: np.ndarray, profile: str) -> dict[str, Any]:
+def _public(streams: PartialStreams, order: np.ndarray, profile: str) -> dict[str, Any]:
     """Public facts of all streams: what each slot asks for."""
     test = streams.test()[order[:, 0]]
     return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile}
@@ -205,14 +211,15 @@ def fresh_of(transcript: Mapping[str, np.ndarray]) -> np.ndarray:
                      for e in EXPERTS], axis=2)
 
 
-def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
+def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
            checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
     names = {int(e): rng.bytes(8).hex() for e in sorted(set(order[:, 0]))}
     release, vault = job.out / "release", job.out / "vault"
     release.mkdir()
     vault.mkdir()
-    fresh = fresh_of(transcript.released)
+    fresh = fresh_of(transcript.released) & [not streams.absent[columns(e.name)].all() for e in EXPERTS]
+    reports = np.where(streams.absent, np.nan, reports)  # public: the dataset has no such component
     pq.write_table(_table(reports, fresh, [names[int(e)] for e in order[:, 0]], order[:, 1]),
                    release / "reports.parquet")
     pq.write_table(pa.table({"id": [names[int(e)] for e in order[:, 0]], "draw": order[:, 1]}),
@@ -240,7 +247,7 @@ def _table(reports: np.ndarray, fresh: np.ndarray, ids: list[str], draws: np.nda
                      "window": np.tile(np.arange(slots), count), **flat, **shown, "text": words})
 
 
-def _facts(job: Job, streams: Streams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
+def _facts(job: Job, streams: PartialStreams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
     config, facts = job.config, job.config["facts"]
     cost = priced(facts)[1].as_dict()
     return {"schema": 2, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
