@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from fractions import Fraction
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from conftest import PLUGINS, start
+from conftest import PLUGINS
 
-from bench import DataError, registry, store, video
+from bench import DataError, registry, video
 from bench.data.cityflow import _clock, read_boxes, split
 from bench.data.partial import PartialStreams, check_partial, prepare_streams
 from bench.data.recordings import sampled
-from bench.traffic import COMPONENTS
+from bench.errors import Undefined
+from bench.event_auc import auc_of
+from bench.privacy.claim_table import claim_to
+from bench.privacy.contract import full_claim
+from bench.privacy.mechanism import Transcript
+from bench.run.stage_report_measures import run_event, run_report_metric
+from bench.run.stage_reports import _write, event_of
+from bench.run.stages import Job
+from bench.traffic import COMPONENTS, EXPERTS
 
 
 def line(frame, vehicle, left=0.0, width=90, height=40):
@@ -207,35 +217,68 @@ def test_a_full_dataset_is_prepared_as_before(tmp_path, monkeypatch):
     registry._locations.cache_clear()
 
 
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory):
-    """A run of two methods on six cameras of two windows, in a process of its own."""
-    folder = tmp_path_factory.mktemp("cityflow")
-    for number in range(6):
-        camera(folder / "root", f"S0{number % 3 + 1}/c{number:03d}", street(10 * number + 1, last=1200))
-    (folder / "cams.toml").write_text('title = "Cameras"\ndataset = "cityflow"\nmethods = ["vtpm_style", "task_dp"]\n'
-                                      'attacks = ["whole_stay"]\nmetrics = ["mae_vehicle", "f1_sign", "utility"]\n')
-    run = start("run", folder / "cams.toml", "--root", folder / "root", "--workdir", folder / "runs", "--display",
-                "plain", "--jobs", 1, cwd=folder)
-    out, err = run.communicate(timeout=900)
-    assert run.returncode == 0, out + err
-    return {(c["method"], c["column"]): c for c in store.read_cells(folder / "runs" / "veilbench.duckdb",
-                                                                    mark_stale=False)}
+@pytest.fixture
+def released(root, tmp_path):
+    """A release of `task_dp` made by hand on the one test camera, two draws: noise of scale 10 where it released."""
+    streams, release = tmp_path / "streams", tmp_path / "report"
+    for folder in (streams, release):
+        folder.mkdir()
+    prepare_streams(registry.build("datasets", "cityflow"), root, 42, streams, print)
+    method = registry.build("methods", "task_dp")
+    facts = {"branches": [b.as_dict() for b in method.branches], "full_claim": claim_to(full_claim(method)),
+             "encodes": "fields"}
+    job = Job({"method": "task_dp", "variant": None, "profile": "tiny", "seed": 42, "draws": 2, "lane": "enforced",
+               "facts": facts}, {}, release, print)
+    shape = {e.name: (2, 1, e.dim) for e in EXPERTS}
+    made = Transcript({n: np.zeros(s) for n, s in shape.items()}, {n: np.full(s[:2], 10.0) for n, s in shape.items()},
+                      {n: np.zeros(s, int) for n, s in shape.items()})
+    reports = np.full((2, 1, 12), 1.0)
+    reports[1, 0, 0] = 2.0
+    _write(job, PartialStreams(streams), np.array([[0, 0], [0, 1]]), made, reports, {"isolation": {"level": 3}})
+    return {"release": release, "streams": streams}, facts
 
 
-def test_columns_without_labels_say_so_and_the_others_have_values(cells):
-    for method in ("vtpm_style", "task_dp"):
-        sign = cells[method, "f1_sign"]
-        assert sign["status"] == "undefined" and sign["value"] is None
-        assert sign["text"] == "cityflow has no labels of what f1_sign measures"
-    assert cells["task_dp", "mae_vehicle[slots=all]"]["status"] == "ok"
-    silent = cells["vtpm_style", "mae_vehicle[slots=all]"]  # the labels are there, the method does not speak of them
-    assert silent["status"] == "undefined" and "labels" not in silent["text"]
+def measured(released, tmp_path, kind, name):
+    """Values of a measurement by column, in the order of the draws."""
+    inputs, facts = released
+    out = tmp_path / name
+    out.mkdir()
+    word, function = ("metric", run_report_metric) if kind == "metrics" else ("attack", run_event)
+    function(Job({word: name, "variant": None, "profile": "tiny", "seed": 42, "numbers_seed": 42, "lane": "enforced",
+                  "facts": facts}, inputs, out, print))
+    rows = pq.read_table(out / "trials.parquet").to_pylist()
+    return {c: [r["value"] for r in rows if r["column"] == c] for c in {r["column"] for r in rows}}
 
 
-def test_the_audit_of_real_vehicles_has_a_value_and_none_for_people(cells):
-    for method in ("vtpm_style", "task_dp"):
-        assert cells[method, "auc[event=vehicle_stay,of=worst]"]["status"] == "ok"
-        assert cells[method, "auc[event=pedestrian_stay,of=mean]"]["status"] == "undefined"
-    assert cells["vtpm_style", "auc[event=vehicle_stay,of=mean]"]["value"] == .5, "it never speaks of vehicles"
-    assert .5 < cells["task_dp", "auc[event=vehicle_stay,of=mean]"]["value"] < .6
+def test_a_report_leaves_out_what_the_dataset_does_not_have(released):
+    table = pq.read_table(released[0]["release"] / "release" / "reports.parquet").to_pylist()
+    assert [r["moving"] for r in table] == [1, 2] and all(np.isnan(r[c]) for r in table for c in COMPONENTS[2:])
+    assert all(r["fresh_traffic"] and not r["fresh_signs"] for r in table)
+    assert table[0]["text"] == ("About 1 vehicles moving and 1 standing. People: not reported. Sign: not reported. "
+                                "Weather: not reported.")
+
+
+def test_what_has_labels_is_measured_and_the_rest_says_why_not(released, tmp_path):
+    """The truth is 8/120 moving and 11/120 standing."""
+    wanted = [(112 / 120 + 109 / 120) / 2, (232 / 120 + 109 / 120) / 2]
+    assert measured(released, tmp_path, "metrics", "mae_vehicle")["mae_vehicle[slots=all]"] == pytest.approx(wanted)
+    found = measured(released, tmp_path, "metrics", "utility")
+    assert found["utility[slots=equal]"][0] == pytest.approx(1 - np.mean(wanted) / 20)
+    for name in ("mae_pedestrian", "f1_sign", "f1_environment"):
+        with pytest.raises(Undefined, match=f"cityflow has no labels of what {name} measures"):
+            measured(released, tmp_path, "metrics", name)
+
+
+def test_the_audit_of_real_vehicles(released, tmp_path):
+    """A visit adds whole steps to one or two sums of the window; the reports are those of noise of scale 10."""
+    found = measured(released, tmp_path, "attacks", "whole_stay")
+    assert set(found) == {f"auc[event=vehicle_stay,of={of}]" for of in ("mean", "worst")}  # nobody on foot
+    noise = Fraction(10)
+    visits = [auc_of(p) for p in ({(4, noise): 1}, {(6, noise): 1}, {(1, noise): 1}, {(4, noise): 2})]
+    assert found["auc[event=vehicle_stay,of=mean]"] == pytest.approx([np.mean(visits)] * 2)
+    assert found["auc[event=vehicle_stay,of=worst]"] == pytest.approx([max(visits)] * 2)
+
+
+def test_a_stream_shorter_than_the_claim_releases_a_part_of_it(released):
+    assert len(event_of(released[1]).spends) == 10 and len(event_of(released[1], 3).spends) == 3
+    assert event_of(released[1], 3).budget == 4

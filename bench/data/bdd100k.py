@@ -43,7 +43,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class Seen:
-    """weather: a component, None = not known; objects: (expert, object, component or None = not said)."""
+    """weather: a component, None = undefined, "" = not said; objects: (expert, object, component or None = unsaid)."""
 
     weather: str | None
     objects: tuple[tuple[str, str, str | None], ...]
@@ -126,7 +126,7 @@ def _sort(frame: Mapping[str, Any], part: str, faults: Faults, clips: dict[str, 
         clip.faults.add("stands in both parts")
     elif (number := _number(frame, clip)) is not None:
         objects = tuple(_objects(frame["labels"], number, clip.faults))
-        seen = Seen(WEATHER.get(about.get("weather", "undefined")), objects)
+        seen = Seen(WEATHER[about["weather"]] if about.get("weather") else "", objects)
         clip.frames[number], clip.pictures[number] = seen if number % RATE in KEPT else None, frame["name"]
         if about and not number:
             images.setdefault(str(video), about)
@@ -217,7 +217,7 @@ def _set_states(steps: np.ndarray, known: np.ndarray, frame: Seen, image: str | 
     if known[columns("signs")].all():
         shown = {state for expert, _, state in frame.objects if expert == "signs"}
         steps[component(next((s for s in STATES["signs"][1].values() if s in shown), "no_sign"))] = 1
-    weather = frame.weather or image
+    weather = image if frame.weather == "" else frame.weather
     known[columns("environment")] = weather is not None
     if weather is not None:
         steps[component(weather)] = 1

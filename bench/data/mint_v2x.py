@@ -123,10 +123,13 @@ def _read(path: Path, names: list[str]) -> pa.Table:
 
 def _check(table: pa.Table, faults: Faults) -> None:
     """Numbers where there must be some, finite, and neither distance nor speed below 0; names everywhere."""
+    if not len(table):
+        faults.add("has no record")
+        return
     for name in NAMES:
         column = table.column(name)
         if column.null_count:
-            faults.add(f"has {column.null_count} records without {name}")
+            faults.add(f"lacks the {name} of {column.null_count} of {len(table)} records")
         elif name in NUMBERS:
             if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
                 faults.add(f"has a column for {name} that is not all numbers ({column.type})")
@@ -134,8 +137,6 @@ def _check(table: pa.Table, faults: Faults) -> None:
             values = column.to_numpy()
             if not np.isfinite(values).all() or (name != "time" and (values < 0).any()):
                 faults.add(f"has a {name} that is negative or not finite")
-    if not len(table):
-        faults.add("has no record")
 
 
 def _typed(table: pa.Table) -> pa.Table:
