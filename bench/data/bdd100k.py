@@ -56,13 +56,14 @@ class BDD100K(RecordedDataset):
     published boxes do not tell moving from stopped, walking from waiting, or one sign from another, and the camera
     moves itself: these components are missing. A copy to which somebody has added them is read: attribute `motion`
     (moving, stopped; walking, waiting) of road users and `sign` (stop, speed limit, other) of signs. A component is
-    known in videos in which every object has its state. An episode is one window of 60 s; the published videos last
-    40 s and are refused.
+    known in videos in which every object has its state. An episode is one window of 38 s (19 chunks), since the
+    published videos last 40 s, more or less; means and their noise are those of 19 chunks.
     """
 
     title: ClassVar[str] = "BDD100K (your own copy)"
     licence: ClassVar[str] = "as the licence of BDD100K says"
     most: ClassVar[int] = 1
+    filmed: ClassVar[int] = 19
     layout: ClassVar[str] = ("ROOT/.../train/*.json and ROOT/.../val/*.json (tracking), with weather in their frames "
                              "or in ROOT/.../*_train.json and *_val.json (images); pictures, if any, in "
                              "ROOT/images/track/PART/VIDEO/")
@@ -163,7 +164,7 @@ def _objects(labels: list[Any], number: int, faults: Faults) -> Iterator[tuple[s
             elif said is not None and str(said) not in states:
                 faults.add(f"has {key} {said!r}, which is none of {', '.join(states)}", f"frame {number}")
             else:
-                yield expert, str(label["id"]), states.get(said)
+                yield expert, str(label["id"]), states.get(str(said))
 
 
 def _is_box(box: Any) -> bool:
@@ -209,7 +210,7 @@ def _recordings(clips: Mapping[str, Clip], images: Mapping[str, Mapping[str, Any
             _set_states(steps[k], known[k], frame, image)
         rows = np.array([[*key, count] for key, count in sorted(objects.items())], np.int64).reshape(-1, 4)
         yield Recording(name, PARTS[clip.part], steps.reshape(-1, CHUNK_FRAMES, steps.shape[1]).sum(axis=1),
-                        known.reshape(-1, CHUNK_FRAMES, known.shape[1]).all(axis=1), rows)
+                        np.asarray(known.reshape(-1, CHUNK_FRAMES, known.shape[1]).all(axis=1)), rows)
 
 
 def _set_states(steps: np.ndarray, known: np.ndarray, frame: Seen, image: str | None) -> None:

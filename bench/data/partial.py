@@ -1,16 +1,18 @@
 """Traffic datasets whose labels do not say everything: beside the values stands what is known of each chunk.
 
     known.npz       known bool (N, chunks, 12): has this component a value in this chunk? No file: all of them have
-    dataset.json    also `missing` (components without any value), `notes` (sentences), `known` (digest of the array)
+    dataset.json    also `missing` (components without any value), `notes` (sentences), `known` (digest of the array),
+                    `filmed` (chunks of a window that were filmed, the same in all of them and public)
 
 What is not known is the fixed vector to a method, as where an expert failed, and is never scored: its truth is NaN.
+Where clips are shorter than a window, the chunks after `filmed` are nobody's: a mean is over the filmed ones.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +21,28 @@ from bench import seeds
 from bench.data.crossing.committed import digest
 from bench.data.streams import StreamDataset, Streams, Table, check_streams, write_streams
 from bench.errors import DataError
-from bench.traffic import CHUNK_STEPS, COMPONENTS, EXPERTS, PRIORITIES, PRIORITY_ODDS, SLOTS, columns, windows
+from bench.traffic import (
+    CHUNK_S,
+    CHUNK_STEPS,
+    COMPONENTS,
+    EXPERTS,
+    PRIORITIES,
+    PRIORITY_ODDS,
+    SLOTS,
+    WINDOW_CHUNKS,
+    columns,
+)
 
 
 @dataclass(frozen=True)
 class PartialTable(Table):
-    """known: bool (N, chunks, 12); the steps elsewhere are taken as 0. notes: what a reader of the numbers must know,
-    one sentence each, printed when the dataset is prepared.
+    """known: bool (N, chunks, 12). notes: what a reader of the numbers must know, one sentence each, printed when the
+    dataset is prepared. filmed: chunks of each window that were filmed.
     """
 
     known: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, len(COMPONENTS)), bool))
     notes: tuple[str, ...] = ()
+    filmed: int = WINDOW_CHUNKS
 
 
 class _Read(StreamDataset):
@@ -48,8 +61,6 @@ def prepare_streams(adapter: StreamDataset, root: Path | None, seed: int, out: P
                     report: Callable[[str], None]) -> None:
     """`write_streams`, and what is known where the table says it. Raises DataError, for more than SLOTS windows too."""
     table = adapter.table(root, report)
-    if isinstance(table, PartialTable):
-        table = replace(table, steps=np.where(table.known, table.steps, 0))
     write_streams(_Read(adapter, table), root, seed, out, report)
     info = json.loads((out / "dataset.json").read_text(encoding="utf-8"))
     if info["slots"] > SLOTS:
@@ -61,7 +72,7 @@ def prepare_streams(adapter: StreamDataset, root: Path | None, seed: int, out: P
 
 def _write_known(table: PartialTable, info: dict, seed: int, out: Path) -> None:
     """known.npz, the further fields of dataset.json, and requests for those experts alone that have labels."""
-    absent = ~table.known.any(axis=(0, 1))  # (12,)
+    absent = np.asarray(~table.known.any(axis=(0, 1)))  # (12,)
     np.savez_compressed(out / "known.npz", known=table.known)
     with np.load(out / "streams.npz") as found:
         arrays = {name: found[name] for name in found}
@@ -73,7 +84,7 @@ def _write_known(table: PartialTable, info: dict, seed: int, out: Path) -> None:
     arrays["priority"] = rng.choice(PRIORITIES, size=shape, p=PRIORITY_ODDS)
     np.savez_compressed(out / "streams.npz", **arrays)
     info |= {"missing": [c for c, gone in zip(COMPONENTS, absent, strict=True) if gone], "notes": list(table.notes),
-             "known": digest(table.known)}
+             "known": digest(table.known), "filmed": table.filmed}
     (out / "dataset.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
 
 
@@ -92,10 +103,19 @@ class PartialStreams(Streams):
                 raise DataError(f"{self.folder / 'known.npz'} is not what was prepared.", "", "Prepare it again.")
         self.absent = np.isin(COMPONENTS, self.info.get("missing", ()))
 
+        self.filmed = int(self.info.get("filmed", WINDOW_CHUNKS))
+
     def truth(self, episodes: np.ndarray) -> np.ndarray:
-        """Window means float64 (n, T, 12) of these episodes; NaN where a chunk of the window has no value."""
-        whole = windows(self.known[episodes] * np.int16(CHUNK_STEPS)) == 1
-        return np.where(whole, windows(self.steps[episodes]), np.nan)
+        """Window means float64 (n, T, 12) of the filmed chunks; NaN where one of these has no value."""
+        steps, known = self._filmed(self.steps[episodes]), self._filmed(self.known[episodes])
+        means = steps.sum(axis=2, dtype=np.int64) / float(self.filmed * CHUNK_STEPS)
+        return np.where(known.all(axis=2), means, np.nan)
+
+    def _filmed(self, chunks: np.ndarray) -> np.ndarray:
+        """(n, chunks, 12) -> (n, T, filmed, 12): the filmed chunks of each whole window."""
+        slots = self.info["slots"]
+        whole = chunks[:, :slots * WINDOW_CHUNKS].reshape(len(chunks), slots, WINDOW_CHUNKS, chunks.shape[2])
+        return whole[:, :, :self.filmed]
 
 
 def said_of(info: dict) -> Iterator[str]:
@@ -103,6 +123,9 @@ def said_of(info: dict) -> Iterator[str]:
     if missing := info.get("missing"):
         yield (f"{info['name']} has no labels of {', '.join(missing).replace('_', ' ')}: reports leave them out, and "
                "what measures them says so instead of counting 0.")
+    if info.get("filmed", WINDOW_CHUNKS) < WINDOW_CHUNKS:
+        yield (f"A window has {info['filmed']} filmed chunks, {info['filmed'] * CHUNK_S:g} s: means and their noise "
+               "are those of these chunks.")
     yield from info.get("notes", ())
 
 

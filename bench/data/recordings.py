@@ -13,7 +13,7 @@ import numpy as np
 from bench.data.partial import PartialTable
 from bench.data.streams import StreamDataset, Table
 from bench.errors import ConfigError, DataError
-from bench.traffic import CHUNK_S, COMPONENTS, FPS, SLOTS, WINDOW_CHUNKS, WINDOW_S
+from bench.traffic import CHUNK_S, COMPONENTS, FPS, SLOTS, WINDOW_CHUNKS
 
 SHOWN = 20  # problems printed before "and n more"
 NOBODY = np.zeros((0, 4), np.int64)
@@ -32,10 +32,6 @@ class Recording:
     known: np.ndarray
     objects: np.ndarray = field(default_factory=lambda: NOBODY)
 
-    @property
-    def windows(self) -> int:
-        return len(self.steps) // WINDOW_CHUNKS
-
 
 @dataclass
 class Found:
@@ -48,12 +44,13 @@ class Found:
 
 class RecordedDataset(StreamDataset):
     """Base of a dataset that is read from labels in a user's folder. layout: where its files lie; most: windows of an
-    episode.
+    episode; filmed: chunks of a window, fewer than usual where all recordings are short clips.
     """
 
     needs_root: ClassVar[bool] = True
     layout: ClassVar[str] = ""
     most: ClassVar[int] = SLOTS
+    filmed: ClassVar[int] = WINDOW_CHUNKS
 
     @abstractmethod
     def read(self, root: Path, report: Callable[[str], None]) -> Found:
@@ -67,14 +64,14 @@ class RecordedDataset(StreamDataset):
             listed = "; ".join(found.problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
             raise DataError(f"{root} cannot be used as it is: {listed}.", f"The layout is {self.layout}.",
                             "Mend or remove what is listed, and try again.")
-        return cut(self.name, found.recordings, self.most, found.notes)
+        return cut(self.name, found.recordings, self.most, self.filmed, found.notes)
 
     def problems(self, root: Path) -> list[str]:
         """Every problem of a folder, one sentence each; empty when it can be prepared."""
         try:
             found = self.read(self._checked(root), lambda text: None)
             if not found.problems:
-                cut(self.name, found.recordings, self.most, ())
+                cut(self.name, found.recordings, self.most, self.filmed, ())
         except DataError as error:
             return [error.what]
         return found.problems
@@ -111,57 +108,75 @@ def repeated(rows: np.ndarray) -> np.ndarray:
 
 # ---- episodes ------------------------------------------------------------------------------------------------------
 
-def cut(name: str, recordings: Sequence[Recording], most: int, notes: Iterable[str]) -> PartialTable:
-    """Episodes of one length (see `_length`), ids sorted.
+def cut(name: str, recordings: Sequence[Recording], most: int, filmed: int, notes: Iterable[str]) -> PartialTable:
+    """Episodes of one length (see `_length`), ids sorted; windows of `filmed` chunks, filled up (see `_filled`).
 
     A longer recording gives several episodes; what is left over is dropped and counted, and so is a public episode
     that shows an object of a test episode. Raises DataError where a part of the split is left without episodes.
     """
-    length = _length(recordings, most)
+    length = _length(recordings, most, filmed)
     if not length:
         longest = max((len(r.steps) for r in recordings), default=0) * CHUNK_S
         raise DataError(f"Every recording of {name} is shorter than a window: the longest has {longest:g} s.",
-                        f"A report covers {WINDOW_S:g} s, and remainders are dropped.", "Bring longer recordings.")
-    pieces = sorted((piece for r in recordings for piece in _pieces(r, length)), key=lambda piece: piece[0])
+                        f"A report covers {filmed * CHUNK_S:g} s, and remainders are dropped.",
+                        "Bring longer recordings.")
+    size = length * filmed
+    pieces = sorted((piece for r in recordings for piece in _pieces(r, size)), key=lambda piece: piece[0])
     tested = {int(o) for _, r, objects, _ in pieces if not r.public for o in objects[:, 0]}
     kept = [p for p in pieces if not (p[1].public and tested & set(p[2][:, 0].tolist()))]
     for public in (True, False):
         if not any(r.public == public for _, r, _, _ in kept):
-            raise DataError(f"{name} has no {'public' if public else 'test'} episode of {length * WINDOW_S:g} s.",
+            raise DataError(f"{name} has no {'public' if public else 'test'} episode of {size * CHUNK_S:g} s.",
                             "Methods fit on public episodes and are measured on test episodes; an object stands in "
                             "one part only, and recordings that are shorter are left out.",
                             "Bring more or longer recordings of both parts.")
-    said = [*notes, *_left(recordings, length, len(pieces) - len(kept))]
+    said = [*notes, *_left(recordings, size, len(pieces) - len(kept))]
     rows = [np.column_stack([np.full(len(objects), e), objects]) for e, (_, _, objects, _) in enumerate(kept)]
-    return PartialTable(tuple(p[0] for p in kept), np.stack([r.steps[part] for _, r, _, part in kept]),
-                        np.array([r.public for _, r, _, _ in kept]), np.concatenate(rows).astype(np.int64),
-                        np.stack([r.known[part] for _, r, _, part in kept]), tuple(said))
+    objects = np.concatenate(rows).astype(np.int64)
+    objects[:, 2] += objects[:, 2] // filmed * (WINDOW_CHUNKS - filmed)
+    fit = np.array([r.public for _, r, _, _ in kept])
+    steps, known = (np.stack([getattr(r, what)[part] for _, r, _, part in kept]) for what in ("steps", "known"))
+    return PartialTable(tuple(p[0] for p in kept), _filled(np.where(known, steps, 0), fit, filmed), fit, objects,
+                        _filled(known, np.zeros_like(fit), filmed), tuple(said), filmed)
 
 
-def _length(recordings: Sequence[Recording], most: int) -> int:
+def _filled(chunks: np.ndarray, public: np.ndarray, filmed: int) -> np.ndarray:
+    """Windows of `filmed` chunks (N, T filmed, 12) made as long as any other, (N, T 30, 12).
+
+    Of a test episode by zeros, which the harness takes out again; of a public one by whole numbers that keep the mean
+    of the window, so that what a method learns there is about means.
+    """
+    more = WINDOW_CHUNKS - filmed
+    windows = chunks.reshape(len(chunks), -1, filmed, chunks.shape[2])  # (N, T, filmed, 12)
+    mean = windows.mean(axis=2, keepdims=True) * public[:, None, None, None]
+    total = np.floor(np.arange(more + 1)[:, None] * mean + 0.5)  # (N, T, more + 1, 12)
+    added = np.diff(total, axis=2).astype(chunks.dtype)
+    return np.concatenate([windows, added], axis=2).reshape(len(chunks), -1, chunks.shape[2])
+
+
+def _length(recordings: Sequence[Recording], most: int, filmed: int) -> int:
     """Windows of an episode: as many as `most` that leave both parts an episode and keep half of all windows."""
-    total = sum(r.windows for r in recordings)
+    whole = [len(r.steps) // filmed for r in recordings]
     for length in range(most, 1, -1):
-        parts = {r.public for r in recordings if r.windows >= length}
-        if len(parts) == 2 and 2 * sum(r.windows // length * length for r in recordings) >= total:
+        parts = {r.public for r, count in zip(recordings, whole, strict=True) if count >= length}
+        if len(parts) == 2 and 2 * sum(count // length * length for count in whole) >= sum(whole):
             return length
-    return min(1, total)
+    return min(1, sum(whole))
 
 
-def _pieces(recording: Recording, length: int) -> Iterable[tuple[str, Recording, np.ndarray, slice]]:
+def _pieces(recording: Recording, size: int) -> Iterable[tuple[str, Recording, np.ndarray, slice]]:
     """(id, recording, its objects with chunks counted from the piece's start, its chunks) of each whole episode."""
-    size = length * WINDOW_CHUNKS
     for number in range(len(recording.steps) // size):
         own = recording.objects[recording.objects[:, 1] // size == number]
         yield f"{recording.name}/{number:02d}", recording, own - [0, number * size, 0, 0], \
             slice(number * size, (number + 1) * size)
 
 
-def _left(recordings: Sequence[Recording], length: int, shared: int) -> Iterable[str]:
-    short = [r.name for r in recordings if r.windows < length]
-    dropped = sum(len(r.steps) % (length * WINDOW_CHUNKS) for r in recordings)
+def _left(recordings: Sequence[Recording], size: int, shared: int) -> Iterable[str]:
+    short = [r.name for r in recordings if len(r.steps) < size]
+    dropped = sum(len(r.steps) % size for r in recordings)
     if dropped:
-        yield (f"{dropped * CHUNK_S:g} s at the ends of recordings were dropped: an episode has {length * WINDOW_S:g} s"
+        yield (f"{dropped * CHUNK_S:g} s at the ends of recordings were dropped: an episode has {size * CHUNK_S:g} s"
                + (f", and {len(short)} of {len(recordings)} recordings are shorter ({', '.join(sorted(short)[:5])}"
                   f"{' ...' if len(short) > 5 else ''})." if short else "."))
     if shared:

@@ -102,8 +102,8 @@ def run_report_metric(job: Job) -> None:
 def _unlabelled(metric: ReportMetric, reports: Reports) -> bool:
     """Would even perfect reports have no value? Then it is the labels that say nothing, and not the method."""
     perfect = replace(reports, report=reports.truth, fresh=np.ones_like(reports.fresh))
-    found = [*metric.values(perfect).values(), *metric.number(perfect).values()]
-    return not any(np.isfinite(value).any() for value in found)
+    found: list[Any] = [*metric.values(perfect).values(), *metric.number(perfect).values()]
+    return not any(np.isfinite(np.asarray(value, dtype=float)).any() for value in found)
 
 
 def _without(metric: ReportMetric, reports: Reports, released: Released, seed: int) -> Iterator[Trial]:

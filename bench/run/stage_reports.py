@@ -37,7 +37,7 @@ from bench.run.enforced import BLOCK, PublicWorker, full_claim, priced, short_cl
 from bench.run.sandbox import available
 from bench.run.stages import Job
 from bench.run.views import fitted_state, load_tensors, save_tensors
-from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns, windows
+from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns
 
 CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # windows of a method without a claim
 
@@ -93,7 +93,7 @@ def run_report(job: Job) -> None:
     chunks = load_tensors(job.inputs["gather"] / "vault" / "chunks.safetensors")
     sums = {b.name: window_sums(chunks[f"steps:{b.name}"].astype(np.int64), event)[order[:, 0]] for b in branches}
     asked, declared = _public(streams, order, job.config["profile"]), job.config["lane"] == "declared"
-    seen = asked | {"raw": windows(streams.steps[streams.test()])[order[:, 0]]} if declared else asked
+    seen = asked | {"raw": np.nan_to_num(streams.truth(streams.test()))[order[:, 0]]} if declared else asked
     with PublicWorker(spec, job.config["profile"], isolation) as worker:
         worker.load_state(fitted_state(job.inputs))
         transcript = _released(worker, sums, branches, event, seen, _bits(job, streams))
@@ -119,9 +119,10 @@ def _bits(job: Job, streams: PartialStreams) -> SeededBits:
 
 
 def _public(streams: PartialStreams, order: np.ndarray, profile: str) -> dict[str, Any]:
-    """Public facts of all streams: what each slot asks for."""
+    """Public facts of all streams: what each slot asks for, and how many chunks of a window were filmed."""
     test = streams.test()[order[:, 0]]
-    return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile}
+    return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile,
+            "filmed": streams.filmed}
 
 
 def _facts_of(public: Mapping[str, Any], index: np.ndarray) -> dict[str, Any]:
@@ -135,8 +136,16 @@ def blocks(count: int) -> Iterator[tuple[np.ndarray, int]]:
         yield np.concatenate([index, np.full(BLOCK - len(index), index[0])]), len(index)
 
 
+def _stretch(public: Mapping[str, Any]) -> float:
+    """What makes a noisy sum over the filmed chunks that of a whole window; methods divide by a whole window. It is
+    public and comes after the noise.
+    """
+    return WINDOW_CHUNKS / public.get("filmed", WINDOW_CHUNKS)
+
+
 def _planner(worker: PublicWorker, public: Mapping[str, Any]) -> Planner:
-    return lambda t, past, memory: worker.plan(t, past, memory, public)
+    by = _stretch(public)
+    return lambda t, past, memory: worker.plan(t, {n: v * by for n, v in past.items()}, memory, public)
 
 
 def _released(worker: PublicWorker, sums: Mapping[str, np.ndarray], branches: tuple[Branch, ...], event: EventClaim,
@@ -161,9 +170,9 @@ def _released(worker: PublicWorker, sums: Mapping[str, np.ndarray], branches: tu
 def _rendered(worker: PublicWorker, transcript: Transcript, public: Mapping[str, Any]) -> np.ndarray:
     """Reports float64 (N, T, 12), block by block. Raises PluginError on another shape or an infinite value."""
     out = []
-    count, slots = len(public["asked"]), public["asked"].shape[1]
+    (count, slots), by = public["asked"].shape, _stretch(public)
     for index, size in blocks(count):
-        arrays = {f"{i}:{n}": v[k] for i, k in enumerate(index) for n, v in transcript.released.items()}
+        arrays = {f"{i}:{n}": v[k] * by for i, k in enumerate(index) for n, v in transcript.released.items()}
         _, found = worker.call({"op": "render", "clips": len(index), "public": _facts_of(public, index),
                                 "decoding": "assembled"}, arrays)
         made = found.get("frames")
