@@ -39,7 +39,8 @@ class SiteData:
     cells: as in `bench.ranking`.  methods: name, variant, title, doc, lane, claim, needs, source_file, digest,
     publishable, strips [{caption, original_png_path, released_png_path}], stages [{kind, digest, seconds, peak_mb,
     seed}], versions, command.  exclusions: {row, reason}.  attacks: {name, doc, threat {knows, reads, trained_on,
-    decoding}}.  datasets: {name, title, licence, publishable, people, videos}.  built: a date, given by the caller.
+    decoding}}.  datasets: {name, title, licence, publishable, people, videos, lacks}.  built: a date, given by the
+    caller.
     """
 
     cells: Sequence[Cell]

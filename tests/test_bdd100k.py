@@ -159,6 +159,12 @@ def test_wrong_input_is_named(root, found, message):
     assert any(message in problem for problem in problems), problems
 
 
+def test_a_fault_is_named_once(root):
+    """A frame that cannot be read is not missing too."""
+    write(root, "train", "x", changed(3, labels="gone", attributes={"weather": "hail"}))
+    assert len(registry.build("datasets", "bdd100k").problems(root)) == 2
+
+
 def test_every_problem_is_named_at_once(root):
     write(root, "train", "x", frames("x")).write_text('[{"name": "x-1.jpg", ')
     write(root, "val", "a", frames("a"))

@@ -189,20 +189,40 @@ def test_folders_that_hold_nothing_for_it(tmp_path, cli):
 
 # ---- the road ----
 
-def test_prepared_it_says_what_is_missing_and_asks_for_vehicles_only(root, tmp_path, cli):
+@pytest.fixture
+def prepared(root, tmp_path):
+    folder = tmp_path / "streams"
+    folder.mkdir()
+    prepare_streams(registry.build("datasets", "cityflow"), root, 42, folder, print)
+    return folder
+
+
+def test_prepare_says_what_is_missing(root, tmp_path, cli):
     made = cli("data", "prepare", "cityflow", "--root", root, "--workdir", tmp_path / "w", "--display", "none")
     assert made.code == 0 and "cityflow has no labels of walking, waiting, stop, speed limit, other sign" in made.out
     assert "only vehicles that pass two cameras" in made.out and "3 of 3 cameras have no calibration.txt" in made.out
-    folder = next((tmp_path / "w").rglob("known.npz")).parent
-    streams = PartialStreams(folder)
-    assert not streams.requests.expert.any() and streams.absent.tolist() == [c not in ("moving", "stopped")
-                                                                             for c in COMPONENTS]
+    assert cli("data", "check", "cityflow", "--workdir", tmp_path / "w").code == 0
+
+
+def test_what_is_not_known_is_missing_and_is_not_asked_for(prepared):
+    streams = PartialStreams(prepared)
+    assert not streams.requests.expert.any()  # vehicles in every slot
+    assert streams.absent.tolist() == [c not in ("moving", "stopped") for c in COMPONENTS]
     truth = streams.truth(np.arange(3))
     assert truth[..., :2].tolist() == [[[8 / 120, 11 / 120]]] * 3 and np.isnan(truth[..., 2:]).all()
-    assert check_partial(folder) == [] and cli("data", "check", "cityflow", "--workdir", tmp_path / "w").code == 0
-    (folder / "known.npz").chmod(0o644)
-    np.savez_compressed(folder / "known.npz", known=~streams.known)
-    assert check_partial(folder) == [f"{folder / 'known.npz'} is not what was prepared."]
+
+
+def test_what_was_changed_or_crosses_is_found(prepared):
+    assert check_partial(prepared) == []
+    with np.load(prepared / "streams.npz") as found:
+        arrays = {name: found[name] for name in found}
+    arrays["objects"][:, 1] = 7
+    np.savez_compressed(prepared / "streams.npz", **arrays)
+    assert check_partial(prepared) == ["object 7 stands in both parts"]
+    np.savez_compressed(prepared / "known.npz", known=np.ones((3, 30, 12), bool))
+    assert check_partial(prepared) == [f"{prepared / 'known.npz'} is not what was prepared."]
+    (prepared / "known.npz").write_bytes(b"")
+    assert check_partial(prepared) == ["known.npz cannot be read (EOFError)"]
 
 
 def test_a_full_dataset_is_prepared_as_before(tmp_path, monkeypatch):
@@ -218,12 +238,10 @@ def test_a_full_dataset_is_prepared_as_before(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def released(root, tmp_path):
+def released(prepared, tmp_path):
     """A release of `task_dp` made by hand on the one test camera, two draws: noise of scale 10 where it released."""
-    streams, release = tmp_path / "streams", tmp_path / "report"
-    for folder in (streams, release):
-        folder.mkdir()
-    prepare_streams(registry.build("datasets", "cityflow"), root, 42, streams, print)
+    streams, release = prepared, tmp_path / "report"
+    release.mkdir()
     method = registry.build("methods", "task_dp")
     facts = {"branches": [b.as_dict() for b in method.branches], "full_claim": claim_to(full_claim(method)),
              "encodes": "fields"}

@@ -117,7 +117,6 @@ def _sort(frame: Mapping[str, Any], part: str, faults: Faults, clips: dict[str, 
     for name, known in (("weather", WEATHER), ("scene", SCENES), ("timeofday", TIMES)):
         if about.get(name) is not None and str(about[name]) not in known:
             faults.add(f"has {name} {about[name]!r}, which is none of {', '.join(known)}", frame["name"])
-            return
     video = frame.get("videoName")
     if video is None:
         images[Path(frame["name"]).stem] = about
@@ -127,7 +126,7 @@ def _sort(frame: Mapping[str, Any], part: str, faults: Faults, clips: dict[str, 
         clip.faults.add("stands in both parts")
     elif (number := _number(frame, clip)) is not None:
         objects = tuple(_objects(frame["labels"], number, clip.faults))
-        seen = Seen(WEATHER[about["weather"]] if about.get("weather") else "", objects)
+        seen = Seen(WEATHER.get(str(about["weather"])) if about.get("weather") else "", objects)
         clip.frames[number], clip.pictures[number] = seen if number % RATE in KEPT else None, frame["name"]
         if about and not number:
             images.setdefault(str(video), about)
@@ -146,6 +145,7 @@ def _number(frame: Mapping[str, Any], clip: Clip) -> int | None:
         clip.faults.add("is there twice", f"frame {number}")
     elif not isinstance(frame.get("labels"), list):
         clip.faults.add("has no labels", f"frame {number}")
+        clip.frames[number] = None  # it is there
     else:
         return number
     return None

@@ -173,12 +173,11 @@ def _pieces(recording: Recording, size: int) -> Iterable[tuple[str, Recording, n
 
 
 def _left(recordings: Sequence[Recording], size: int, shared: int) -> Iterable[str]:
-    short = [r.name for r in recordings if len(r.steps) < size]
+    short = sum(len(r.steps) < size for r in recordings)
     dropped = sum(len(r.steps) % size for r in recordings)
     if dropped:
         yield (f"{dropped * CHUNK_S:g} s at the ends of recordings were dropped: an episode has {size * CHUNK_S:g} s"
-               + (f", and {len(short)} of {len(recordings)} recordings are shorter ({', '.join(sorted(short)[:5])}"
-                  f"{' ...' if len(short) > 5 else ''})." if short else "."))
+               + (f", and {short} of {len(recordings)} recordings are shorter." if short else "."))
     if shared:
         yield f"{shared} public episodes that show an object of the test part were left out."
 
