@@ -41,7 +41,7 @@ class SiteData:
     publishable, strips [{caption, original_png_path, released_png_path}], counts [{title, name, count, frames}] where
     the method counted, stages [{kind, digest, seconds, peak_mb, seed}], versions, command.  exclusions: {row, reason}.
     attacks: {name, doc, threat {knows, reads, trained_on, decoding}}.  datasets: {name, title, licence, publishable,
-    people, videos}.  built: a date, given by the caller.
+    people, videos, lacks}.  built: a date, given by the caller.
     """
 
     cells: Sequence[Cell]

@@ -203,12 +203,12 @@ def data_prepare(name: str, root: Root = None, workdir: Workdir = DEFAULT, displ
 
 
 @data_app.command("check")
-def data_check(name: str, workdir: Workdir = DEFAULT) -> None:
-    """Compare a prepared dataset with its manifest; exit code 1 when anything differs."""
+def data_check(name: str, root: Root = None, workdir: Workdir = DEFAULT) -> None:
+    """Compare a prepared dataset with its manifest, or list all problems of a folder (--root); exit code 1: any."""
     from bench.commands import check_data
 
-    problems = check_data(name, workdir)
-    typer.echo("\n".join(problems) or f"{name}: every file is as its manifest says.")
+    problems = check_data(name, workdir, root)
+    typer.echo("\n".join(problems) or f"{root or name}: every file is as its {'layout' if root else 'manifest'} says.")
     raise typer.Exit(1 if problems else 0)
 
 

@@ -210,14 +210,19 @@ def _existing(workdir: Path) -> WorkFolder:
 
 
 def prepare(name: str, root: Path | None, workdir: Path, display_kind: str | None) -> int:
-    """Run the one stage that prepares a dataset."""
+    """Run the one stage that prepares a dataset; says what it lacks."""
+    from bench.data.partial import said_of
+
     suite = suites.load("demo").model_copy(update={"dataset": registry.get("datasets", name).name})
     work = WorkFolder(workdir)
     with work.open_for_writing():
         stage = dataset_stage(suite, root)
         outcome = execute(work, Plan([stage], [], {}, suite), 1, display_kind)
     if not outcome.failed:
-        print(f"Prepared in {work.stage(stage.kind, stage.digest)}. Next: `veilbench data check {name}`.")
+        folder = work.stage(stage.kind, stage.digest)
+        if lacks := list(said_of(json.loads((folder / "dataset.json").read_text(encoding="utf-8")))):
+            print(" ".join(lacks))
+        print(f"Prepared in {folder}. Next: `veilbench data check {name}`.")
     return 2 if outcome.failed else 0
 
 
@@ -242,14 +247,31 @@ def train_weights(name: str, out: Path, workdir: Path, display_kind: str | None)
     return 0
 
 
-def check_data(name: str, workdir: Path) -> list[str]:
-    """Problems of every prepared copy of a dataset in the work folder."""
+def _root_problems(name: str, root: Path) -> list[str]:
+    """Problems of a folder that a dataset would be prepared from; nothing is written."""
+    adapter = registry.build("datasets", name)
+    if not adapter.needs_root:
+        raise ConfigError(f"The dataset {name} reads no folder.", "It is made or comes with the project.",
+                          "Leave --root out to check what is prepared.")
+    if hasattr(adapter, "problems"):
+        return adapter.problems(root)
+    try:
+        adapter.sources(root, suites.load("demo").data_seed)
+    except DataError as error:
+        return [error.what]
+    return []
+
+
+def check_data(name: str, workdir: Path, root: Path | None = None) -> list[str]:
+    """Problems of every prepared copy of a dataset in the work folder; with a root, of that folder alone."""
     from bench.data.clips import check_clips
-    from bench.data.streams import check_streams
+    from bench.data.partial import check_partial
 
     registry.locate("datasets", name)
+    if root is not None:
+        return _root_problems(name, root)
     work, found = _existing(workdir), []
-    for kind, check in (("clips", check_clips), ("streams", check_streams)):
+    for kind, check in (("clips", check_clips), ("streams", check_partial)):
         found += [(r["folder"], check) for r in work.finished(kind) if r["identity"]["config"]["dataset"] == name]
     if not found:
         raise DataError(f"{name} is not prepared in {workdir}.", "", f"Run `veilbench data prepare {name}`.")

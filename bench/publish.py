@@ -13,6 +13,7 @@ from bench import registry, store
 from bench.account import card, report
 from bench.board import SiteData
 from bench.data.clips import Clips
+from bench.data.partial import said_of
 from bench.data.splits import hashed
 from bench.describe import describe
 from bench.display import STATUS_WORDS
@@ -73,7 +74,8 @@ def _datasets(work: WorkFolder, names: set[str]) -> Iterator[dict[str, Any]]:
         info = json.loads((record["folder"] / "dataset.json").read_text(encoding="utf-8"))
         if info["name"] in names - seen:
             seen.add(info["name"])
-            yield {k: info[k] for k in ("name", "title", "licence", "publishable", "people", "videos")}
+            yield {k: info[k] for k in ("name", "title", "licence", "publishable", "people", "videos")} | {
+                "lacks": " ".join(said_of(info))}
 
 
 def _attack(spec: str) -> dict[str, Any]:

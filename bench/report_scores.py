@@ -30,6 +30,11 @@ def covered(reports: Reports) -> np.ndarray:
     return seen & (ages(reports.fresh) <= REUSED_SLOTS * WINDOW_S)
 
 
+def known(reports: Reports, name: str) -> np.ndarray:
+    """bool (N, T): is the truth of an expert known? Labels may say nothing of it."""
+    return ~np.isnan(reports.truth[..., columns(name)]).any(axis=2)
+
+
 def slot_error(reports: Reports, name: str) -> np.ndarray:
     """Mean absolute error (N, T) over an expert's components; NaN where the report is missing."""
     part = columns(name)
@@ -39,11 +44,12 @@ def slot_error(reports: Reports, name: str) -> np.ndarray:
 def mae(reports: Reports, name: str, slots: str) -> np.ndarray:
     """Mean absolute error (N,) of a count expert over "all" slots, those that "asked" for it, or "covered" ones.
 
-    NaN where a stream has no such slot, and on "all" slots where one of them is missing.
+    NaN where a stream has no such slot, and on "all" slots where one of them is missing. Windows whose truth is not
+    known are left out.
     """
     m, error = index_of(name), slot_error(reports, name)
     if slots == "all":
-        return error.mean(axis=1)
+        return mean_where(error, known(reports, name))
     keep = (reports.asked == m) if slots == "asked" else covered(reports)[..., m]
     return mean_where(error, keep & ~np.isnan(error))
 
@@ -79,10 +85,12 @@ def macro_f1(truth: np.ndarray, said: np.ndarray, classes: int, weight: np.ndarr
 
 
 def state_f1(reports: Reports, name: str, keep: np.ndarray | None = None, weight: np.ndarray | None = None) -> float:
-    """Macro-F1 of a label expert over the slots in `keep` (N, T), all by default, weighted by `weight` (N, T)."""
+    """Macro-F1 of a label expert over the slots in `keep` (N, T) whose truth is known, all by default, weighted by
+    `weight` (N, T); NaN without any.
+    """
     part = columns(name)
     truth, said = states(reports.truth[..., part]), states(reports.report[..., part])
-    keep = np.ones(truth.shape, dtype=bool) if keep is None else keep
+    keep = known(reports, name) & (np.ones(truth.shape, dtype=bool) if keep is None else keep)
     return macro_f1(truth[keep], said[keep], part.stop - part.start, None if weight is None else weight[keep])
 
 
@@ -90,9 +98,12 @@ def utility(reports: Reports, *, weighted: bool) -> float:
     """How well requests are answered, 0 to 1: each expert's quality on the slots that ask for it, by their weight.
 
     Quality of counts: clip(1 - MAE / C, 0, 1), missing 0; of states: macro-F1. Weighted: by the slot's priority, idle
-    slots count nothing; else every slot counts the same. NaN where no slot counts.
+    slots count nothing; else every slot counts the same. A slot whose answer is not known counts nothing either. NaN
+    where no slot counts.
     """
-    weight = reports.priority.astype(float) if weighted else np.ones(reports.asked.shape)
+    answers = np.stack([known(reports, e.name) for e in EXPERTS], axis=2)  # (N, T, E)
+    weight = np.take_along_axis(answers, reports.asked[..., None], axis=2)[..., 0] * \
+        (reports.priority.astype(float) if weighted else np.ones(reports.asked.shape))
     total, sum_ = float(weight.sum()), 0.0
     for m, expert in enumerate(EXPERTS):
         asked = reports.asked == m

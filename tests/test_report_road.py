@@ -10,7 +10,8 @@ import pytest
 from conftest import PLUGINS, ROOT, start
 
 from bench import ConfigError, DataError, PluginError, registry, store
-from bench.data.streams import StreamDataset, Streams, Table, write_streams
+from bench.data.partial import PartialStreams
+from bench.data.streams import StreamDataset, Table, write_streams
 from bench.ranking import attack_state
 from bench.run.cache import WorkFolder
 from bench.run.plan import Request, make_plan
@@ -86,7 +87,7 @@ def test_the_border_shows_released_values_only(finished):
 
 
 def test_draws_differ_and_streams_of_an_episode_share_its_requests(finished):
-    streams = Streams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
+    streams = PartialStreams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
     assert streams.info["left_over_chunks"] == 5 and len(streams.test()) == 8
     reports = Released(stages(finished, "report")["task_dp"], streams, 42).reports()
     one, other = np.flatnonzero(reports.episode == 3)
@@ -97,7 +98,7 @@ def test_draws_differ_and_streams_of_an_episode_share_its_requests(finished):
 def test_a_changed_transcript_is_noticed(finished, tmp_path):
     import shutil
 
-    streams = Streams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
+    streams = PartialStreams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
     copy = tmp_path / "report"
     shutil.copytree(stages(finished, "report")["task_dp"], copy)
     path = copy / "release" / "transcript.safetensors"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench import registry, seeds
-from bench.data.streams import Streams
+from bench.data.partial import PartialStreams
 from bench.errors import DataError, PluginError, Undefined
 from bench.measures import Noise, column_key
 from bench.nets.training import use_threads
@@ -29,7 +30,7 @@ from bench.run.stage_reports import branches_of, event_of
 from bench.run.stages import Job
 from bench.run.trials import ALL_PEOPLE, Trial, public_numbers, write_trials
 from bench.run.views import load_tensors
-from bench.traffic import COMPONENTS, EXPERTS, columns, windows
+from bench.traffic import COMPONENTS, EXPERTS, columns
 
 STAYS = ("vehicle_stay", "pedestrian_stay")  # events of single objects, outside every claim
 OBJECTS = 10  # of each kind and episode
@@ -38,7 +39,7 @@ OBJECTS = 10  # of each kind and episode
 class Released:
     """A report release joined with its id map. episode: (N,) position among the test episodes; draw: (N,)."""
 
-    def __init__(self, folder: Path, streams: Streams, numbers_seed: int):
+    def __init__(self, folder: Path, streams: PartialStreams, numbers_seed: int):
         known = {r["id"]: r["episode"] for r in pq.read_table(folder / "vault" / "idmap.parquet").to_pylist()}
         manifest = pq.read_table(folder / "release" / "manifest.parquet").to_pylist()
         self.folder, self.streams = folder, streams
@@ -55,7 +56,7 @@ class Released:
         shown = np.stack([table.column(c).to_numpy(zero_copy_only=False) for c in COMPONENTS], axis=1)
         fresh = np.stack([table.column(f"fresh_{e.name}").to_numpy(zero_copy_only=False) for e in EXPERTS], axis=1)
         test = self.streams.test()[self.episode]
-        return Reports(windows(self.streams.steps[test]), shown.reshape(*shape, -1).astype(np.float64),
+        return Reports(self.streams.truth(test), shown.reshape(*shape, -1).astype(np.float64),
                        fresh.reshape(*shape, -1).astype(bool), self.streams.requests.expert[test],
                        self.streams.requests.priority[test], self.episode)
 
@@ -79,7 +80,7 @@ def run_report_metric(job: Job) -> None:
     use_threads()
     spec, seed = Spec(job.config["metric"], job.config["variant"]), int(job.config["seed"])
     metric: ReportMetric = registry.get("metrics", spec.name)(**registry.settings("metrics", spec))
-    released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
+    released = Released(job.inputs["release"], PartialStreams(job.inputs["streams"]), job.config["numbers_seed"])
     reports, rows = released.reports(), []
     for key, values in metric.values(reports).items():
         if np.shape(values) != (len(reports.episode),):
@@ -87,6 +88,8 @@ def run_report_metric(job: Job) -> None:
                               f"{len(reports.episode)} streams.", "", "Give one value a stream.")
         rows += [released.trial(key, n, seed, v) for n, v in enumerate(values)]
     rows += list(_without(metric, reports, released, seed))
+    if not np.isfinite([r.value for r in rows]).any() and _unlabelled(metric, reports):
+        raise Undefined(f"{released.streams.info['name']} has no labels of what {spec} measures")
     wanted = {c.key for c in metric.columns}
     if {r.column for r in rows} != wanted:
         raise PluginError(f"The metric {spec} gave {sorted({r.column for r in rows})}, its columns are "
@@ -94,6 +97,13 @@ def run_report_metric(job: Job) -> None:
     write_trials(job.out / "trials.parquet", rows)
     write_json(job.out / "result.json", {"chance": None, "people": len(set(released.person.tolist())),
                                          "isolation": isolation_of(job.inputs["release"])})
+
+
+def _unlabelled(metric: ReportMetric, reports: Reports) -> bool:
+    """Would even perfect reports have no value? Then it is the labels that say nothing, and not the method."""
+    perfect = replace(reports, report=reports.truth, fresh=np.ones_like(reports.fresh))
+    found: list[Any] = [*metric.values(perfect).values(), *metric.number(perfect).values()]
+    return not any(np.isfinite(np.asarray(value, dtype=float)).any() for value in found)
 
 
 def _without(metric: ReportMetric, reports: Reports, released: Released, seed: int) -> Iterator[Trial]:
@@ -114,8 +124,8 @@ def run_event(job: Job) -> None:
     use_threads()
     spec, facts, seed = Spec(job.config["attack"], job.config["variant"]), job.config["facts"], int(job.config["seed"])
     attack: Stream = registry.get("attacks", spec.name)(**registry.settings("attacks", spec))
-    released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
-    branches, event = branches_of(facts), event_of(facts)
+    released = Released(job.inputs["release"], PartialStreams(job.inputs["streams"]), job.config["numbers_seed"])
+    branches, event = branches_of(facts), event_of(facts, released.streams.info["slots"])
     scales = released.scales(branches)
     spent = {n: np.nan_to_num(1 / np.where(v > 0, v, np.nan)) for n, v in scales.items()}  # more noise, less spent
     rows, known = [], dict[tuple, float]()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import registry, seeds
-from bench.data.streams import Streams, write_streams
+from bench.data.partial import PartialStreams, prepare_streams
 from bench.errors import PluginError
 from bench.nets.training import use_threads
 from bench.privacy.bits import Bits, SeededBits
@@ -36,7 +37,7 @@ from bench.run.enforced import BLOCK, PublicWorker, full_claim, priced, short_cl
 from bench.run.sandbox import available
 from bench.run.stages import Job
 from bench.run.views import fitted_state, load_tensors, save_tensors
-from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns, windows
+from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns
 
 CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # windows of a method without a claim
 
@@ -44,7 +45,8 @@ CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # 
 def run_prepare(job: Job) -> None:
     """config: dataset, root, seed, fingerprint of the root."""
     root = Path(job.config["root"]) if job.config["root"] else None
-    write_streams(registry.build("datasets", job.config["dataset"]), root, int(job.config["seed"]), job.out, job.report)
+    adapter = registry.build("datasets", job.config["dataset"])
+    prepare_streams(adapter, root, int(job.config["seed"]), job.out, job.report)
 
 
 def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
@@ -58,15 +60,19 @@ def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
     return found
 
 
-def event_of(facts: Mapping[str, Any]) -> EventClaim:
-    """The event terms of a claim; of a method without one, its windows alone."""
+def event_of(facts: Mapping[str, Any], slots: int = SLOTS) -> EventClaim:
+    """The event terms of a claim, of its first `slots` windows; of a method without one, its windows alone.
+
+    Shorter streams release a part of what the claim has priced, so that it holds of them too.
+    """
     claim = full_claim(facts)
-    return claim.event if claim is not None and claim.event is not None else CLEAR
+    event = claim.event if claim is not None and claim.event is not None else CLEAR
+    return event if slots >= len(event.spends) else replace(event, spends=event.spends[:slots])
 
 
 def run_gather(job: Job) -> None:
     """config: method, variant, facts; inputs: streams. Clips every chunk of the test episodes to the claim's caps."""
-    streams, out = Streams(job.inputs["streams"]), {}
+    streams, out = PartialStreams(job.inputs["streams"]), {}
     values = streams.steps[streams.test()] / CHUNK_STEPS  # (N, chunks, 12)
     for branch in branches_of(job.config["facts"]):
         steps, _ = clip_chunks(values[..., columns(branch.name)], branch, CHUNK_STEPS)
@@ -80,14 +86,14 @@ def run_gather(job: Job) -> None:
 def run_report(job: Job) -> None:
     """config: method, variant, profile, seed, draws, facts; inputs: streams, gather, fit when it fits."""
     use_threads()
-    streams, spec, isolation = Streams(job.inputs["streams"]), Spec(job.config["method"], job.config["variant"]), \
-        available()
-    branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"])
+    streams, isolation = PartialStreams(job.inputs["streams"]), available()
+    spec = Spec(job.config["method"], job.config["variant"])
+    branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"], streams.info["slots"])
     order = _order(job, streams)  # (N, 2): test episode, draw
     chunks = load_tensors(job.inputs["gather"] / "vault" / "chunks.safetensors")
     sums = {b.name: window_sums(chunks[f"steps:{b.name}"].astype(np.int64), event)[order[:, 0]] for b in branches}
     asked, declared = _public(streams, order, job.config["profile"]), job.config["lane"] == "declared"
-    seen = asked | {"raw": windows(streams.steps[streams.test()])[order[:, 0]]} if declared else asked
+    seen = asked | {"raw": np.nan_to_num(streams.truth(streams.test()))[order[:, 0]]} if declared else asked
     with PublicWorker(spec, job.config["profile"], isolation) as worker:
         worker.load_state(fitted_state(job.inputs))
         transcript = _released(worker, sums, branches, event, seen, _bits(job, streams))
@@ -98,24 +104,25 @@ def run_report(job: Job) -> None:
     _write(job, streams, order, transcript, reports, {"isolation": isolation.as_dict(), "replayed": same})
 
 
-def _order(job: Job, streams: Streams) -> np.ndarray:
+def _order(job: Job, streams: PartialStreams) -> np.ndarray:
     """(N, 2): position among the test episodes and draw of each stream, in an order that tells nothing."""
     every = [(e, d) for e in range(len(streams.test())) for d in range(job.config["draws"])]
     rng = seeds.derive(int(job.config["seed"]), "report-order", job.config["method"], job.config["variant"] or "")
     return np.array(every)[rng.permutation(len(every))]
 
 
-def _bits(job: Job, streams: Streams) -> SeededBits:
+def _bits(job: Job, streams: PartialStreams) -> SeededBits:
     """Benchmark noise of one release and no other."""
     names = ("method", "variant", "profile", "draws")
     return SeededBits(seeds.derive(int(job.config["seed"]), "protective-noise", streams.info["manifest"],
                                    *(str(job.config.get(name)) for name in names)))
 
 
-def _public(streams: Streams, order: np.ndarray, profile: str) -> dict[str, Any]:
-    """Public facts of all streams: what each slot asks for."""
+def _public(streams: PartialStreams, order: np.ndarray, profile: str) -> dict[str, Any]:
+    """Public facts of all streams: what each slot asks for, and how many chunks of a window were filmed."""
     test = streams.test()[order[:, 0]]
-    return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile}
+    return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile,
+            "filmed": streams.filmed}
 
 
 def _facts_of(public: Mapping[str, Any], index: np.ndarray) -> dict[str, Any]:
@@ -129,8 +136,16 @@ def blocks(count: int) -> Iterator[tuple[np.ndarray, int]]:
         yield np.concatenate([index, np.full(BLOCK - len(index), index[0])]), len(index)
 
 
+def _stretch(public: Mapping[str, Any]) -> float:
+    """What makes a noisy sum over the filmed chunks that of a whole window; methods divide by a whole window. It is
+    public and comes after the noise.
+    """
+    return WINDOW_CHUNKS / public.get("filmed", WINDOW_CHUNKS)
+
+
 def _planner(worker: PublicWorker, public: Mapping[str, Any]) -> Planner:
-    return lambda t, past, memory: worker.plan(t, past, memory, public)
+    by = _stretch(public)
+    return lambda t, past, memory: worker.plan(t, {n: v * by for n, v in past.items()}, memory, public)
 
 
 def _released(worker: PublicWorker, sums: Mapping[str, np.ndarray], branches: tuple[Branch, ...], event: EventClaim,
@@ -155,9 +170,9 @@ def _released(worker: PublicWorker, sums: Mapping[str, np.ndarray], branches: tu
 def _rendered(worker: PublicWorker, transcript: Transcript, public: Mapping[str, Any]) -> np.ndarray:
     """Reports float64 (N, T, 12), block by block. Raises PluginError on another shape or an infinite value."""
     out = []
-    count, slots = len(public["asked"]), public["asked"].shape[1]
+    (count, slots), by = public["asked"].shape, _stretch(public)
     for index, size in blocks(count):
-        arrays = {f"{i}:{n}": v[k] for i, k in enumerate(index) for n, v in transcript.released.items()}
+        arrays = {f"{i}:{n}": v[k] * by for i, k in enumerate(index) for n, v in transcript.released.items()}
         _, found = worker.call({"op": "render", "clips": len(index), "public": _facts_of(public, index),
                                 "decoding": "assembled"}, arrays)
         made = found.get("frames")
@@ -205,14 +220,15 @@ def fresh_of(transcript: Mapping[str, np.ndarray]) -> np.ndarray:
                      for e in EXPERTS], axis=2)
 
 
-def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
+def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
            checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
     names = {int(e): rng.bytes(8).hex() for e in sorted(set(order[:, 0]))}
     release, vault = job.out / "release", job.out / "vault"
     release.mkdir()
     vault.mkdir()
-    fresh = fresh_of(transcript.released)
+    fresh = fresh_of(transcript.released) & [not streams.absent[columns(e.name)].all() for e in EXPERTS]
+    reports = np.where(streams.absent, np.nan, reports)  # public: the dataset has no such component
     pq.write_table(_table(reports, fresh, [names[int(e)] for e in order[:, 0]], order[:, 1]),
                    release / "reports.parquet")
     pq.write_table(pa.table({"id": [names[int(e)] for e in order[:, 0]], "draw": order[:, 1]}),
@@ -240,7 +256,7 @@ def _table(reports: np.ndarray, fresh: np.ndarray, ids: list[str], draws: np.nda
                      "window": np.tile(np.arange(slots), count), **flat, **shown, "text": words})
 
 
-def _facts(job: Job, streams: Streams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
+def _facts(job: Job, streams: PartialStreams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
     config, facts = job.config, job.config["facts"]
     cost = priced(facts)[1].as_dict()
     return {"schema": 2, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
