@@ -24,6 +24,11 @@ def index_of(name: str) -> int:
     return next(m for m, e in enumerate(EXPERTS) if e.name == name)
 
 
+def known(reports: Reports, expert: int) -> np.ndarray:
+    """bool (N, T): is the truth of this expert known?"""
+    return ~np.isnan(reports.truth[..., columns(EXPERTS[expert].name)]).any(axis=2)
+
+
 def covered(reports: Reports) -> np.ndarray:
     """bool (N, T, E): released in this window or at most two before it."""
     seen = np.logical_or.accumulate(reports.fresh, axis=1)
@@ -39,11 +44,13 @@ def slot_error(reports: Reports, name: str) -> np.ndarray:
 def mae(reports: Reports, name: str, slots: str) -> np.ndarray:
     """Mean absolute error (N,) of a count expert over "all" slots, those that "asked" for it, or "covered" ones.
 
-    NaN where a stream has no such slot, and on "all" slots where one of them is missing.
+    NaN where a stream has no such slot, and on "all" slots where the report of one of them is missing. Slots of which
+    nobody knows the truth do not count.
     """
     m, error = index_of(name), slot_error(reports, name)
     if slots == "all":
-        return error.mean(axis=1)
+        true = known(reports, m)
+        return np.where((np.isnan(error) & true).any(axis=1), np.nan, mean_where(error, true))
     keep = (reports.asked == m) if slots == "asked" else covered(reports)[..., m]
     return mean_where(error, keep & ~np.isnan(error))
 
@@ -82,7 +89,7 @@ def state_f1(reports: Reports, name: str, keep: np.ndarray | None = None, weight
     """Macro-F1 of a label expert over the slots in `keep` (N, T), all by default, weighted by `weight` (N, T)."""
     part = columns(name)
     truth, said = states(reports.truth[..., part]), states(reports.report[..., part])
-    keep = np.ones(truth.shape, dtype=bool) if keep is None else keep
+    keep = (np.ones(truth.shape, dtype=bool) if keep is None else keep) & (truth >= 0)  # what nobody knows is not asked
     return macro_f1(truth[keep], said[keep], part.stop - part.start, None if weight is None else weight[keep])
 
 
@@ -90,9 +97,12 @@ def utility(reports: Reports, *, weighted: bool) -> float:
     """How well requests are answered, 0 to 1: each expert's quality on the slots that ask for it, by their weight.
 
     Quality of counts: clip(1 - MAE / C, 0, 1), missing 0; of states: macro-F1. Weighted: by the slot's priority, idle
-    slots count nothing; else every slot counts the same. NaN where no slot counts.
+    slots count nothing; else every slot counts the same. Slots of which nobody knows the truth count nothing. NaN
+    where no slot counts.
     """
     weight = reports.priority.astype(float) if weighted else np.ones(reports.asked.shape)
+    weight = weight * np.take_along_axis(np.stack([known(reports, m) for m in range(len(EXPERTS))], axis=2),
+                                         reports.asked[..., None], axis=2)[..., 0]
     total, sum_ = float(weight.sum()), 0.0
     for m, expert in enumerate(EXPERTS):
         asked = reports.asked == m

@@ -29,7 +29,7 @@ from bench.run.stage_reports import branches_of, event_of
 from bench.run.stages import Job
 from bench.run.trials import ALL_PEOPLE, Trial, public_numbers, write_trials
 from bench.run.views import load_tensors
-from bench.traffic import COMPONENTS, EXPERTS, columns, windows
+from bench.traffic import COMPONENTS, EXPERTS, columns
 
 STAYS = ("vehicle_stay", "pedestrian_stay")  # events of single objects, outside every claim
 OBJECTS = 10  # of each kind and episode
@@ -55,7 +55,7 @@ class Released:
         shown = np.stack([table.column(c).to_numpy(zero_copy_only=False) for c in COMPONENTS], axis=1)
         fresh = np.stack([table.column(f"fresh_{e.name}").to_numpy(zero_copy_only=False) for e in EXPERTS], axis=1)
         test = self.streams.test()[self.episode]
-        return Reports(windows(self.streams.steps[test]), shown.reshape(*shape, -1).astype(np.float64),
+        return Reports(self.streams.truth(test), shown.reshape(*shape, -1).astype(np.float64),
                        fresh.reshape(*shape, -1).astype(bool), self.streams.requests.expert[test],
                        self.streams.requests.priority[test], self.episode)
 
@@ -87,6 +87,9 @@ def run_report_metric(job: Job) -> None:
                               f"{len(reports.episode)} streams.", "", "Give one value a stream.")
         rows += [released.trial(key, n, seed, v) for n, v in enumerate(values)]
     rows += list(_without(metric, reports, released, seed))
+    if np.isnan(reports.truth).any() and not any(np.isfinite(r.value) for r in rows):
+        raise Undefined(f"{released.streams.info['name']} has no labels that {spec} could compare with; for videos "
+                        "of your own write NAME.csv beside NAME.mp4")
     wanted = {c.key for c in metric.columns}
     if {r.column for r in rows} != wanted:
         raise PluginError(f"The metric {spec} gave {sorted({r.column for r in rows})}, its columns are "
@@ -115,7 +118,7 @@ def run_event(job: Job) -> None:
     spec, facts, seed = Spec(job.config["attack"], job.config["variant"]), job.config["facts"], int(job.config["seed"])
     attack: Stream = registry.get("attacks", spec.name)(**registry.settings("attacks", spec))
     released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
-    branches, event = branches_of(facts), event_of(facts)
+    branches, event = branches_of(facts), event_of(facts, released.streams.info["slots"])
     scales = released.scales(branches)
     spent = {n: np.nan_to_num(1 / np.where(v > 0, v, np.nan)) for n, v in scales.items()}  # more noise, less spent
     rows, known = [], dict[tuple, float]()

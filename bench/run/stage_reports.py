@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,13 @@ def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
     return found
 
 
-def event_of(facts: Mapping[str, Any]) -> EventClaim:
-    """The event terms of a claim; of a method without one, its windows alone."""
+def event_of(facts: Mapping[str, Any], slots: int = SLOTS) -> EventClaim:
+    """The event terms of a claim, of its first `slots` windows where a stream has no more of them; of a method
+    without one, its windows alone.
+    """
     claim = full_claim(facts)
-    return claim.event if claim is not None and claim.event is not None else CLEAR
+    event = claim.event if claim is not None and claim.event is not None else CLEAR
+    return replace(event, spends=event.spends[:slots])
 
 
 def run_gather(job: Job) -> None:
@@ -82,7 +86,7 @@ def run_report(job: Job) -> None:
     use_threads()
     streams, spec, isolation = Streams(job.inputs["streams"]), Spec(job.config["method"], job.config["variant"]), \
         available()
-    branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"])
+    branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"], streams.info["slots"])
     order = _order(job, streams)  # (N, 2): test episode, draw
     chunks = load_tensors(job.inputs["gather"] / "vault" / "chunks.safetensors")
     sums = {b.name: window_sums(chunks[f"steps:{b.name}"].astype(np.int64), event)[order[:, 0]] for b in branches}
@@ -95,6 +99,8 @@ def run_report(job: Job) -> None:
     with PublicWorker(spec, job.config["profile"], isolation) as again:
         again.load_state(fitted_state(job.inputs))
         same = _replayed(again, transcript, branches, event, asked, reports, strict=not declared)
+    reads = streams.reads[streams.test()[order[:, 0]]]  # public: what this camera has no expert for is missing
+    reports = np.where(shown_of(reads)[:, None], reports, np.nan)
     _write(job, streams, order, transcript, reports, {"isolation": isolation.as_dict(), "replayed": same})
 
 
@@ -113,9 +119,10 @@ def _bits(job: Job, streams: Streams) -> SeededBits:
 
 
 def _public(streams: Streams, order: np.ndarray, profile: str) -> dict[str, Any]:
-    """Public facts of all streams: what each slot asks for."""
+    """Public facts of all streams: what each slot asks for, and whether its fields were read in pictures."""
     test = streams.test()[order[:, 0]]
-    return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile}
+    return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile,
+            "from_video": streams.from_video}
 
 
 def _facts_of(public: Mapping[str, Any], index: np.ndarray) -> dict[str, Any]:
@@ -205,6 +212,11 @@ def fresh_of(transcript: Mapping[str, np.ndarray]) -> np.ndarray:
                      for e in EXPERTS], axis=2)
 
 
+def shown_of(reads: np.ndarray) -> np.ndarray:
+    """Experts that a camera has, bool (..., 4) -> the components that a report may show, bool (..., 12)."""
+    return np.repeat(reads, [e.dim for e in EXPERTS], axis=-1)
+
+
 def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
            checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
@@ -212,7 +224,7 @@ def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript
     release, vault = job.out / "release", job.out / "vault"
     release.mkdir()
     vault.mkdir()
-    fresh = fresh_of(transcript.released)
+    fresh = fresh_of(transcript.released) & streams.reads[streams.test()[order[:, 0]]][:, None]
     pq.write_table(_table(reports, fresh, [names[int(e)] for e in order[:, 0]], order[:, 1]),
                    release / "reports.parquet")
     pq.write_table(pa.table({"id": [names[int(e)] for e in order[:, 0]], "draw": order[:, 1]}),
