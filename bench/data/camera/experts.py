@@ -143,8 +143,7 @@ class ChunkExperts:
     @cached_property
     def changed(self) -> np.ndarray:
         """bool (4, H, W): pixels that look different a second later, or earlier in the second half."""
-        other = self.cleared[[2, 3, 0, 1]].astype(np.int16)
-        return np.abs(self.cleared - other).max(axis=3) > _FAR
+        return _differ(self.cleared)
 
     @cached_property
     def parts(self) -> list[list[tuple[int, float, bool, np.ndarray]]]:
@@ -210,8 +209,7 @@ class ChunkExperts:
     @cached_property
     def changed_grey(self) -> np.ndarray:
         """bool (4, H, W): as `changed`, of the frames as they came."""
-        other = self.frames[[2, 3, 0, 1]].astype(np.int16)
-        return np.abs(self.frames - other).max(axis=3) > _FAR
+        return _differ(self.frames)
 
     def _holds_person(self, number: int, box: np.ndarray) -> bool:
         middles = self.people[number][:, :2] + self.people[number][:, 2:] / 2  # (n, 2)
@@ -247,6 +245,13 @@ def _one_hot(state: int) -> np.ndarray:
 def _area(pair: tuple[float, float] | None, feet: float) -> float:
     """Area in px of one whose feet stand at `feet` of the height, 0 = top; infinite where none comes."""
     return float("inf") if pair is None else float((pair[0]**0.5 + feet * (pair[1]**0.5 - pair[0]**0.5)) ** 2)
+
+
+def _differ(frames: np.ndarray) -> np.ndarray:
+    """Frames uint8 (4, H, W, 3) -> bool (4, H, W): far from the frame two before or after it, in any colour."""
+    other = frames[[2, 3, 0, 1]]
+    far = np.maximum(frames, other) - np.minimum(frames, other)
+    return np.maximum.reduce([far[..., 0], far[..., 1], far[..., 2]]) > _FAR
 
 
 def _light(frame: np.ndarray, plain: np.ndarray) -> tuple[float, float]:
