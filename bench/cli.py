@@ -172,12 +172,13 @@ def release(method: Annotated[str, typer.Argument(help="NAME or NAME@VARIANT.")]
             source: Annotated[Path, typer.Argument(metavar="INPUT", help="A video file.")],
             output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")],
             lossless: Annotated[bool, typer.Option("--lossless", help="FFV1 (.mkv) instead of H.264.")] = False,
+            camera: Annotated[Optional[Path], typer.Option("--camera", help="A traffic camera's public facts.")] = None,
             workdir: Workdir = DEFAULT, plugin: Plugin = None) -> None:
-    """Release a video of your own and its privacy card: faces replaced in place, or the noisy crop with a claim."""
+    """Release a video of your own and its privacy card: faces replaced in place, the noisy crop, or reports."""
     from bench.releasing import release_video
 
     _plugins(plugin)
-    for line in release_video(method, source, output, lossless, workdir):
+    for line in release_video(method, source, output, lossless, workdir, camera):
         typer.echo(line)
 
 

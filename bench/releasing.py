@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from bench.run.clip_release import ClipReleaseReport
 
 
-def release_video(method: str, source: Path, output: Path, lossless: bool, workdir: Path) -> Iterator[str]:
-    """Run a method on a user's own video and describe what came out."""
+def release_video(method: str, source: Path, output: Path, lossless: bool, workdir: Path,
+                  camera: Path | None = None) -> Iterator[str]:
+    """Run a method on a user's own video and describe what came out. camera: folder of a fixed camera's public facts,
+    for methods of the traffic track; the video's own folder by default.
+    """
     from bench import seeds
     from bench.run.clip_release import release_declared
     from bench.run.frame_release import release_file
@@ -29,9 +32,11 @@ def release_video(method: str, source: Path, output: Path, lossless: bool, workd
     with MethodWorker(spec, "tiny") as worker:
         facts = worker.call({"op": "facts"})[0]
         if facts.get("atom") == "chunk":
-            raise ConfigError(f"{spec} reports on a traffic stream and cannot release a video of a face.",
-                              "It reads the counts of a prepared dataset; nothing here counts in a video.",
-                              "Run `veilbench run traffic-mini`, or choose a method of faces.")
+            yield from _reports(spec, facts, source, output, lossless, workdir, camera)
+            return
+        if camera is not None:
+            raise ConfigError("--camera does not go with a method of faces.", "It names what is public about a fixed "
+                              "traffic camera.", "Leave it out.")
         state = load_tensors(_fitted(WorkFolder(workdir), spec)) if facts["fits"] else {}
         if facts["lane"] == "enforced":
             yield from _with_claim(spec, facts, state, source, output, lossless)
@@ -57,6 +62,32 @@ def release_video(method: str, source: Path, output: Path, lossless: bool, workd
         yield f"WARNING: {report.unchanged} frames left the method as they came; this method hides nothing."
     yield f"Privacy card: {spec}, lane {facts['lane']}, epsilon = infinity: no formal guarantee. " \
           "Sound and metadata were dropped; voice, body, place and text in the picture are not hidden."
+
+
+def _reports(spec: Spec, facts: Mapping[str, Any], source: Path, output: Path, lossless: bool, workdir: Path,
+             camera: Path | None) -> Iterator[str]:
+    """The transcript of a fixed camera's video and its privacy card."""
+    from bench.account import lines, report
+    from bench.data.camera.folder import camera_of
+    from bench.run.report_release import check_output, owners_lines, release_reports, write_transcript
+    from bench.run.views import load_tensors
+
+    if lossless or facts["lane"] == "declared":
+        word = "--lossless" if lossless else f"The claim of {spec} is only declared, and that"
+        raise ConfigError(f"{word} does not go with a release of reports.",
+                          "No picture is written, and only the harness may draw their noise.",
+                          "Leave it out." if lossless else "Choose a method of the lane enforced.")
+    check_output(source, output)
+    state = load_tensors(_fitted(WorkFolder(workdir), spec)) if facts["fits"] else {}
+    made = release_reports(spec, facts, state, source, camera_of(camera or source.parent))
+    card = ["Noise of the operating system, drawn by the harness; isolation "
+            f"{made.isolation.text}", "", *lines(report(made.claim, str(spec)) | {"lane": facts["lane"]})]
+    write_transcript(output, spec, facts, made, card)
+    yield f"Wrote {output} and {output.with_suffix('.txt').name}: {len(made.reports)} reports of a minute each; " \
+          "nothing of the pictures."
+    yield from (f"  {r.text}" for r in made.reports)
+    yield from card
+    yield from owners_lines(made)
 
 
 def _with_claim(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, Any], source: Path, output: Path,

@@ -44,12 +44,13 @@ def slot_error(reports: Reports, name: str) -> np.ndarray:
 def mae(reports: Reports, name: str, slots: str) -> np.ndarray:
     """Mean absolute error (N,) of a count expert over "all" slots, those that "asked" for it, or "covered" ones.
 
-    NaN where a stream has no such slot, and on "all" slots where one of them is missing. Windows whose truth is not
-    known are left out.
+    NaN where a stream has no such slot, and on "all" slots where the report of one of them is missing. Slots of which
+    nobody knows the truth do not count.
     """
     m, error = index_of(name), slot_error(reports, name)
     if slots == "all":
-        return mean_where(error, known(reports, name))
+        true = known(reports, name)
+        return np.where((np.isnan(error) & true).any(axis=1), np.nan, mean_where(error, true))
     keep = (reports.asked == m) if slots == "asked" else covered(reports)[..., m]
     return mean_where(error, keep & ~np.isnan(error))
 
@@ -98,7 +99,7 @@ def utility(reports: Reports, *, weighted: bool) -> float:
     """How well requests are answered, 0 to 1: each expert's quality on the slots that ask for it, by their weight.
 
     Quality of counts: clip(1 - MAE / C, 0, 1), missing 0; of states: macro-F1. Weighted: by the slot's priority, idle
-    slots count nothing; else every slot counts the same. A slot whose answer is not known counts nothing either. NaN
+    slots count nothing; else every slot counts the same. A slot whose answer nobody knows counts nothing either. NaN
     where no slot counts.
     """
     answers = np.stack([known(reports, e.name) for e in EXPERTS], axis=2)  # (N, T, E)

@@ -60,8 +60,8 @@ def _fixed(metric: str, value: float, title: str) -> dict[str, Any]:
             "track": "traffic", "control": None}
 
 
-_MAIN = tuple((name, None) for name in ("vtpm_style", "public_median", "rl_moe", "rl_moe_field_removal", "uniform_dp",
-                                        "task_dp", "periodic_dp_reuse", "hand_rule", "br_moe"))
+_MAIN = tuple((name, None) for name in ("vtpm_style", "public_median", "rl_moe", "rl_moe_field_removal", "privid_style",
+                                        "uniform_dp", "task_dp", "periodic_dp_reuse", "hand_rule", "br_moe"))
 _ABLATED: tuple[tuple[str, str | None], ...] = (
     ("br_moe", None), ("br_moe", "seed2"), ("task_dp", None), ("br_moe", "noreuse"), ("br_moe", "notask"),
     ("raw_gate", None), ("br_moe", "box"), ("br_moe", "counts"), ("br_moe", "hmm"))

@@ -78,8 +78,8 @@ def test_streams_are_those_counted_by_hand(root):
     assert b.all()  # nobody was there, and that is known
     assert not c[:, :2].any() and c[:, 2:].all()  # a truck of which nobody said whether it moved
     assert found.objects.tolist() == [[0, 0, 0, 0, 4], [0, 1, 0, 1, 4], [0, 2, 0, 3, 1]]
-    assert "Time of day of the videos and images: daytime 1, night 2." in found.notes
-    assert any(note.startswith("6 s at the ends of recordings were dropped") for note in found.notes)  # of c
+    assert "Time of day of the videos and images: daytime 1, night 2." in found.says
+    assert any(note.startswith("6 s at the ends of recordings were dropped") for note in found.says)  # of c
 
 
 def test_published_labels_give_weather_and_nothing_else(root):

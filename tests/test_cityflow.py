@@ -137,7 +137,7 @@ def test_longer_cameras_give_more_episodes_and_shorter_ones_none(root):
     assert found.steps[0, 4, :2].tolist() == [4, 0] and len(found.objects) == 18
     left = 3 * (125 - 90) + 3 * 30 + 29  # chunks: ends of the long ones, all of the four short ones
     assert any(note.startswith(f"{2 * left} s at the ends of recordings were dropped: an episode has 180 s, and 4 of 7")
-               for note in found.notes)
+               for note in found.says)
 
 
 def test_one_long_camera_does_not_throw_the_others_away(root):
@@ -231,7 +231,7 @@ def test_a_full_dataset_is_prepared_as_before(tmp_path, monkeypatch):
     prepare_streams(registry.build("datasets", "few_streams"), None, 42, tmp_path, print)
     streams = PartialStreams(tmp_path)
     assert not (tmp_path / "known.npz").exists() and streams.known.all() and not streams.absent.any()
-    assert set(json.loads((tmp_path / "dataset.json").read_text())) & {"missing", "notes", "known"} == set()
+    assert set(json.loads((tmp_path / "dataset.json").read_text())) & {"missing", "says", "known"} == set()
     assert not np.isnan(streams.truth(streams.test())).any()
     monkeypatch.undo()
     registry._locations.cache_clear()

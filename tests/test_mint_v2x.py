@@ -57,7 +57,7 @@ def test_no_vehicle_of_the_last_third_is_seen_in_public(tmp_path):
     found = table(write(tmp_path, run() + rows("v5", [10.0], "A", speed=0)))
     assert found.ids == tuple(i for i in (f"unit{u}/third{t}/00" for u in "AB" for t in (1, 2, 3)) if i !=
                               "unitA/third1/00")
-    assert "1 public episodes that show an object of the test part were left out." in found.notes
+    assert "1 public episodes that show an object of the test part were left out." in found.says
 
 
 def test_parquet_and_several_files_are_one_run(tmp_path):

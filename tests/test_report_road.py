@@ -182,4 +182,4 @@ def test_the_site_builds_with_a_traffic_board(finished):
 
 def test_a_traffic_method_releases_no_video_file(tmp_path, cli):
     found = cli("release", "task_dp", tmp_path / "talk.mp4", "-o", tmp_path / "out.mkv")
-    assert found.code == 2 and "reports on a traffic stream" in found.err and not list(tmp_path.glob("out*"))
+    assert found.code == 2 and "cannot hold a transcript" in found.err and not list(tmp_path.glob("out*"))

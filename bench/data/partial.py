@@ -1,7 +1,7 @@
 """Traffic datasets whose labels do not say everything: beside the values stands what is known of each chunk.
 
     known.npz       known bool (N, chunks, 12): has this component a value in this chunk? No file: all of them have
-    dataset.json    also `missing` (components without any value), `notes` (sentences), `known` (digest of the array),
+    dataset.json    also `missing` (components without any value), `says` (sentences), `known` (digest of the array),
                     `filmed` (chunks of a window that were filmed, the same in all of them and public)
 
 What is not known is the fixed vector to a method, as where an expert failed, and is never scored: its truth is NaN.
@@ -36,12 +36,12 @@ from bench.traffic import (
 
 @dataclass(frozen=True)
 class PartialTable(Table):
-    """known: bool (N, chunks, 12). notes: what a reader of the numbers must know, one sentence each, printed when the
-    dataset is prepared. filmed: chunks of each window that were filmed.
+    """known: bool (N, chunks, 12). says: what a reader of the numbers must know, one sentence each, printed when the
+    dataset is prepared and published with it (unlike `notes`). filmed: chunks of each window that were filmed.
     """
 
     known: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, len(COMPONENTS)), bool))
-    notes: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
     filmed: int = WINDOW_CHUNKS
 
 
@@ -83,7 +83,7 @@ def _write_known(table: PartialTable, info: dict, seed: int, out: Path) -> None:
     arrays["asked"] = np.array(labelled)[rng.integers(len(labelled), size=shape)]
     arrays["priority"] = rng.choice(PRIORITIES, size=shape, p=PRIORITY_ODDS)
     np.savez_compressed(out / "streams.npz", **arrays)
-    info |= {"missing": [c for c, gone in zip(COMPONENTS, absent, strict=True) if gone], "notes": list(table.notes),
+    info |= {"missing": [c for c, gone in zip(COMPONENTS, absent, strict=True) if gone], "says": list(table.says),
              "known": digest(table.known), "filmed": table.filmed}
     (out / "dataset.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
 
@@ -102,11 +102,14 @@ class PartialStreams(Streams):
             if digest(self.known) != self.info["known"]:
                 raise DataError(f"{self.folder / 'known.npz'} is not what was prepared.", "", "Prepare it again.")
         self.absent = np.isin(COMPONENTS, self.info.get("missing", ()))
-
         self.filmed = int(self.info.get("filmed", WINDOW_CHUNKS))
 
     def truth(self, episodes: np.ndarray) -> np.ndarray:
-        """Window means float64 (n, T, 12) of the filmed chunks; NaN where one of these has no value."""
+        """Window means float64 (n, T, 12) of the filmed chunks; NaN where one of these has no value. Where `steps` are
+        readings of a video, of what was really there.
+        """
+        if self.from_video:
+            return super().truth(episodes)
         steps, known = self._filmed(self.steps[episodes]), self._filmed(self.known[episodes])
         means = steps.sum(axis=2, dtype=np.int64) / float(self.filmed * CHUNK_STEPS)
         return np.where(known.all(axis=2), means, np.nan)
@@ -133,7 +136,7 @@ def said_of(info: dict) -> Iterator[str]:
     if info.get("filmed", WINDOW_CHUNKS) < WINDOW_CHUNKS:
         yield (f"A window has {info['filmed']} filmed chunks, {info['filmed'] * CHUNK_S:g} s: means and their noise "
                "are those of these chunks.")
-    yield from info.get("notes", ())
+    yield from info.get("says", ())
 
 
 def check_partial(folder: Path) -> list[str]:

@@ -3,6 +3,8 @@
     dataset.json    name, track, split digest, manifest digest, numbers of episodes and chunks
     streams.npz     steps int16 (N, chunks, 12), quarters of a value; public bool (N,); asked, priority int (N, T);
                     objects int32 (n, 5): what single objects add, see Table
+                    truth int16 (N, chunks, 12), reads bool (N, 4): where they differ from the defaults, see Table
+    notes.json      of videos: what their owner should know; tells of the protected videos, never published
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 
 from bench.data.crossing.committed import digest
 from bench.errors import DataError
-from bench.traffic import COMPONENTS, WINDOW_CHUNKS, Requests, requests
+from bench.traffic import COMPONENTS, EXPERTS, WINDOW_CHUNKS, Requests, requests, windows
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,17 @@ class Table:
     """Episodes of one length. ids: names, sorted; steps int (N, chunks, 12); public (N,): may a method fit on it?
 
     objects: int (n, 5), where single objects are known: episode, object, chunk, component and the steps that it adds.
+    truth: int (N, chunks, 12), where `steps` are readings of a video: what was really there, -1 = nobody knows.
+    reads: bool (N, 4), which experts an episode has; the values of the others are missing.  notes: for the owner.
     """
 
     ids: tuple[str, ...]
     steps: np.ndarray
     public: np.ndarray
     objects: np.ndarray = field(default_factory=lambda: np.zeros((0, 5), np.int32))
+    truth: np.ndarray | None = None
+    reads: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
 
 class StreamDataset:
@@ -65,15 +72,25 @@ def write_streams(adapter: StreamDataset, root: Path | None, seed: int, out: Pat
                         "Counts are not negative, and there are twelve components.", "")
     steps = table.steps.astype(np.int16)
     asked = requests(seed, adapter.name, len(table.ids), slots)
-    np.savez_compressed(out / "streams.npz", steps=steps, public=table.public,
-                        asked=asked.expert, priority=asked.priority, objects=table.objects.astype(np.int32))
+    more: dict[str, Any] = {} if table.truth is None else {"truth": table.truth.astype(np.int16)}
+    more |= {} if table.reads is None else {"reads": table.reads}
+    np.savez_compressed(out / "streams.npz", steps=steps, public=table.public, asked=asked.expert,
+                        priority=asked.priority, objects=table.objects.astype(np.int32), **more)
+    if table.notes:
+        (out / "notes.json").write_text(json.dumps(table.notes, indent=1), encoding="utf-8")
     split = hashlib.sha256(json.dumps([[i, bool(p)] for i, p in zip(table.ids, table.public, strict=True)]).encode())
     info = {"name": adapter.name, "title": adapter.title, "licence": adapter.licence, "track": adapter.track,
             "publishable": adapter.publishable, "ids": list(table.ids), "chunks": table.steps.shape[1],
-            "slots": slots, "seed": seed, "split": split.hexdigest(), "manifest": digest(steps),
+            "slots": slots, "seed": seed, "split": split.hexdigest(), "manifest": _manifest(steps, more),
             "left_over_chunks": table.steps.shape[1] - slots * WINDOW_CHUNKS,
             "videos": len(table.ids), "people": int((~table.public).sum())}
     (out / "dataset.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
+
+
+def _manifest(steps: np.ndarray, more: dict[str, np.ndarray]) -> str:
+    """SHA-256 of the readings; with truth and experts where they are given."""
+    found = [digest(steps), *(f"{name} {digest(more[name])}" for name in sorted(more))]
+    return found[0] if not more else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 class Streams:
@@ -86,12 +103,23 @@ class Streams:
             self.steps, self.public = found["steps"], found["public"]
             self.requests = Requests(found["asked"], found["priority"])
             self._objects = found["objects"]
-        if digest(self.steps) != self.info["manifest"]:
+            more = {name: found[name] for name in ("truth", "reads") if name in found}
+        self._truth = more.get("truth")
+        self.from_video = self._truth is not None  # else the steps are exact
+        self.reads = more.get("reads", np.ones((len(self.steps), len(EXPERTS)), dtype=bool))
+        if _manifest(self.steps, more) != self.info["manifest"]:
             raise DataError(f"{self.folder / 'streams.npz'} is not what was prepared.", "", "Prepare it again.")
 
     def test(self) -> np.ndarray:
         """Numbers of the test episodes."""
         return np.flatnonzero(~self.public)
+
+    def truth(self, episodes: np.ndarray) -> np.ndarray:
+        """Window means (n, T, 12) of what was there in some episodes; NaN where a chunk of the window is unknown."""
+        if self._truth is None:
+            return windows(self.steps[episodes])
+        known = self._truth[episodes]
+        return np.where(windows(known < 0) > 0, np.nan, windows(known))
 
     def stays(self, episode: int) -> dict[str, list[np.ndarray]]:
         """{"vehicle", "pedestrian": what each object of the episode adds over its whole visit, int (chunks, 12)}."""

@@ -67,7 +67,7 @@ def event_of(facts: Mapping[str, Any], slots: int = SLOTS) -> EventClaim:
     """
     claim = full_claim(facts)
     event = claim.event if claim is not None and claim.event is not None else CLEAR
-    return event if slots >= len(event.spends) else replace(event, spends=event.spends[:slots])
+    return replace(event, spends=event.spends[:slots])
 
 
 def run_gather(job: Job) -> None:
@@ -119,10 +119,12 @@ def _bits(job: Job, streams: PartialStreams) -> SeededBits:
 
 
 def _public(streams: PartialStreams, order: np.ndarray, profile: str) -> dict[str, Any]:
-    """Public facts of all streams: what each slot asks for, and how many chunks of a window were filmed."""
+    """Public facts of all streams: what each slot asks for, how many chunks of a window were filmed, and whether the
+    fields were read in pictures.
+    """
     test = streams.test()[order[:, 0]]
     return {"asked": streams.requests.expert[test], "priority": streams.requests.priority[test], "profile": profile,
-            "filmed": streams.filmed}
+            "filmed": streams.filmed, "from_video": streams.from_video}
 
 
 def _facts_of(public: Mapping[str, Any], index: np.ndarray) -> dict[str, Any]:
@@ -220,6 +222,11 @@ def fresh_of(transcript: Mapping[str, np.ndarray]) -> np.ndarray:
                      for e in EXPERTS], axis=2)
 
 
+def shown_of(reads: np.ndarray) -> np.ndarray:
+    """Experts that a camera has, bool (..., 4) -> the components that a report may show, bool (..., 12)."""
+    return np.repeat(reads, [e.dim for e in EXPERTS], axis=-1)
+
+
 def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
            checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
@@ -227,8 +234,10 @@ def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Tra
     release, vault = job.out / "release", job.out / "vault"
     release.mkdir()
     vault.mkdir()
-    fresh = fresh_of(transcript.released) & [not streams.absent[columns(e.name)].all() for e in EXPERTS]
-    reports = np.where(streams.absent, np.nan, reports)  # public: the dataset has no such component
+    reads = streams.reads[streams.test()[order[:, 0]]] & \
+        [not streams.absent[columns(e.name)].all() for e in EXPERTS]  # (N, 4)
+    fresh = fresh_of(transcript.released) & reads[:, None]
+    reports = np.where(shown_of(reads)[:, None] & ~streams.absent, reports, np.nan)  # public: what nobody reads there
     pq.write_table(_table(reports, fresh, [names[int(e)] for e in order[:, 0]], order[:, 1]),
                    release / "reports.parquet")
     pq.write_table(pa.table({"id": [names[int(e)] for e in order[:, 0]], "draw": order[:, 1]}),
