@@ -90,7 +90,7 @@ def run_report_metric(job: Job) -> None:
     rows += list(_without(metric, reports, released, seed))
     if not np.isfinite([r.value for r in rows]).any() and _unlabelled(metric, reports):
         raise Undefined(f"{released.streams.info['name']} has no labels of what {spec} measures"
-                        + ("; write counts by hand in NAME.csv beside NAME.mp4" if released.streams.from_video else ""))
+                        + ("; write NAME.csv with counts by hand beside NAME.mp4" if released.streams.from_video else ""))
     wanted = {c.key for c in metric.columns}
     if {r.column for r in rows} != wanted:
         raise PluginError(f"The metric {spec} gave {sorted({r.column for r in rows})}, its columns are "
