@@ -14,7 +14,7 @@ LAYERS = (
     ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures", "bench.diagnostics"),
     ("bench.report_measures",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
-     "bench.stats", "bench.open_set", "bench.frechet",
+     "bench.stats", "bench.paired", "bench.open_set", "bench.frechet",
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*", "bench.traffic", "bench.beliefs",
      "bench.reports", "bench.rehearsal", "bench.report_scores", "bench.event_auc"),
     ("bench.nets", "bench.nets.*"), ("bench.spoken",), ("bench",),

@@ -73,6 +73,19 @@ def test_utility_and_age_follow_from_what_was_released(cells):
         value(cells, "public_median", "mae_vehicle[slots=asked]")["value"]
 
 
+def test_every_episode_keeps_what_it_adds_to_a_number_of_all(cells):
+    """So that two rows can be compared over episodes: a mean of episodes by their values, utility by pseudo-values."""
+    from bench.paired import difference
+
+    one, other = (value(cells, name, "utility[slots=weighted]") for name in ("task_dp", "hand_rule"))
+    assert len(one["person_values"]) == 8 and set(one["person_values"]) == set(other["person_values"])
+    found = difference(one["value"], other["value"], one["person_values"], other["person_values"])
+    assert found.value == one["value"] - other["value"] and found.lo < found.value < found.hi
+    error = value(cells, "task_dp", "mae_vehicle[slots=all]")
+    assert np.mean(list(error["person_values"].values())) == pytest.approx(error["value"])
+    assert one["n"] == 16 and one["details"] == {"epsilon_sum": 40.0, "epsilon_max": 4.0}
+
+
 def test_the_border_shows_released_values_only(finished):
     folder = stages(finished, "report")["task_dp"] / "release"
     table = pq.read_table(folder / "reports.parquet")

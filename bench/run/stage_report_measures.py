@@ -75,7 +75,7 @@ class Released:
 
 
 def run_report_metric(job: Job) -> None:
-    """config: metric, variant, profile, seed, numbers_seed; inputs: release, streams."""
+    """config: metric, variant, profile, seed, numbers_seed, facts; inputs: release, streams."""
     use_threads()
     spec, seed = Spec(job.config["metric"], job.config["variant"]), int(job.config["seed"])
     metric: ReportMetric = registry.get("metrics", spec.name)(**registry.settings("metrics", spec))
@@ -92,8 +92,16 @@ def run_report_metric(job: Job) -> None:
         raise PluginError(f"The metric {spec} gave {sorted({r.column for r in rows})}, its columns are "
                           f"{sorted(wanted)}.", "Every column needs its values.", "")
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {"chance": None, "people": len(set(released.person.tolist())),
-                                         "isolation": isolation_of(job.inputs["release"])})
+    write_json(job.out / "result.json", {"chance": None, "pseudo_values": True, "clips": len(reports.episode),
+                                         **_about(job, released)})
+
+
+def _about(job: Job, released: Released) -> dict[str, Any]:
+    """What every number of a release carries: its episodes, its price by both accountants, its isolation."""
+    cost = priced(job.config["facts"])[1]
+    both = {"epsilon_sum": cost.epsilon_sum, "epsilon_max": cost.epsilon_max}
+    return {"people": len(set(released.person.tolist())), "isolation": isolation_of(job.inputs["release"]),
+            **{k: v for k, v in both.items() if v is not None and np.isfinite(v)}}
 
 
 def _without(metric: ReportMetric, reports: Reports, released: Released, seed: int) -> Iterator[Trial]:
@@ -134,9 +142,8 @@ def run_event(job: Job) -> None:
     if not rows:
         raise Undefined(f"{released.streams.info['name']} knows no single objects")
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {"chance": 0.5, "people": len(set(released.person.tolist())),
-                                         "ceilings": event_ceilings(facts, attack.events, job.config["lane"]),
-                                         "isolation": isolation_of(job.inputs["release"])})
+    write_json(job.out / "result.json", {"chance": 0.5, **_about(job, released),
+                                         "ceilings": event_ceilings(facts, attack.events, job.config["lane"])})
 
 
 def _stays(attack: Stream, released: Released, branches: tuple[Branch, ...], event: EventClaim,
