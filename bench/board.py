@@ -37,7 +37,8 @@ class SiteData:
     """All that the site shows; plain data, no work folder and no database behind it.
 
     cells: as in `bench.ranking`.  methods: name, variant, title, doc, lane, claim, needs, source_file, digest,
-    publishable, strips [{caption, original_png_path, released_png_path}], stages [{kind, digest, seconds, peak_mb,
+    publishable, strips [{caption, original_png_path, released_png_path}], samples [{caption, picture, moments, rows}]
+    of reports (see `bench.transcripts`), stages [{kind, digest, seconds, peak_mb,
     seed}], versions, command.  exclusions: {row, reason}.  attacks: {name, doc, threat {knows, reads, trained_on,
     decoding}}.  datasets: {name, title, licence, publishable, people, videos}.  built: a date, given by the caller.
     """
@@ -90,7 +91,8 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
         name = method_name(info)
         text = env.get_template("method.html.j2").render(
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
-            card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name),
+            card=info.get("card"), strips=_strips(info, shared["datasets"], new),
+            samples=_samples(info, new), numbers=_numbers(views, name),
             diagnostics=diagnostics(bundle.cells, name),
             siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]], **shared)
         _write(new / pages[name], text)
@@ -176,6 +178,21 @@ def _strips(info: Mapping[str, Any], datasets: Mapping[str, Any], new: Path) -> 
             width, height = png_size(target)
             pair[kind] = {"src": target.relative_to(new).as_posix(), "width": width, "height": height}
         shown.append({"caption": strip["caption"], **pair})
+    return shown
+
+
+def _samples(info: Mapping[str, Any], new: Path) -> list[dict[str, Any]]:
+    """Sample reports; their pictures, which all methods share, are copied into the site."""
+    shown = []
+    for sample in info.get("samples") or ():
+        picture = None
+        if sample["picture"] is not None:
+            target = new / "assets" / "strips" / Path(sample["picture"]).name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(sample["picture"], target)
+            width, height = png_size(target)
+            picture = {"src": target.relative_to(new).as_posix(), "width": width, "height": height}
+        shown.append({**sample, "picture": picture})
     return shown
 
 

@@ -29,12 +29,30 @@ ONE_TABLE = 8  # columns; a wider section is drawn as one table a family
 FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the same person?",
             "recovered": "Privacy after somebody tried to undo it", "utility": "Utility: what stays useful",
             "time": "Utility: how steady it is in time", "other": "Descriptive: never ranked"}
+OF_REPORTS = {"events": "Privacy: did the event happen?",
+              "stays": "Privacy: was this road user there at all? A whole stay, which no claim here covers",
+              "answers": "Utility: how good the reports are", "slots": "The same over other slots: never ranked"}
 OPEN_SET = ("eer", "tar", "dir", "realised_far")
 READ = ("fer", "uar")  # what a network reads from a released video
+UNITS_OF = {"traffic": "episodes"}  # what intervals are over; of faces it is people
+
+
+def counted(cell: Cell) -> str:
+    """What `people` of this cell counts: people, or episodes of a traffic stream."""
+    return UNITS_OF.get(cell.get("track") or "face", "people")
+
+
+def families(cell: Cell) -> dict[str, str]:
+    """The families of the columns of this cell's track, in the order of their tables."""
+    return OF_REPORTS if cell.get("track") == "traffic" else FAMILIES
 
 
 def family(cell: Cell) -> str:
-    """Which of FAMILIES a column belongs to, from a cell of it: where a wide table is cut."""
+    """Which of its track's families a column belongs to, from a cell of it: where a wide table is cut."""
+    if cell.get("track") == "traffic":
+        if cell.get("attack"):
+            return "stays" if "_stay" in str((cell.get("params") or {}).get("event")) else "events"
+        return "answers" if cell.get("role") == "utility" else "slots"
     if (cell.get("via") or "direct") != "direct":
         return "recovered"
     if cell["metric"] in OPEN_SET:

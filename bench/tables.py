@@ -22,13 +22,14 @@ from bench.display import (
     ARROWS,
     DASH,
     DIRECTIONS,
-    FAMILIES,
     ONE_TABLE,
     Cell,
     column_name,
     command,
+    counted,
     decimals,
     diagnostic,
+    families,
     family,
     finite,
     interval,
@@ -86,7 +87,7 @@ def _measured(cell: Cell) -> str:
     if finite(cell.get("n")):
         text += f", n {cell['n']}"
     if finite(cell.get("people")):
-        text += f", {cell['people']} people"
+        text += f", {cell['people']} {counted(cell)}"
     return text + (f" ({_short(status_text(cell))})" if status_text(cell) else "")
 
 
@@ -128,11 +129,12 @@ def _narrow(blocks: Sequence[Block]) -> list[Block]:
     """For a reader: a block with many columns as one block a family, the lines below it under the last."""
     parts = []
     for block in blocks:
-        kept = {name: [i for i, c in enumerate(block.columns) if family(c) == name] for name in FAMILIES}
         if len(block.columns) <= ONE_TABLE:
             parts.append(block)
             continue
-        made = [Block(f"{block.caption}. {FAMILIES[name]}", tuple(block.columns[i] for i in index),
+        titles = families(block.columns[0])
+        kept = {name: [i for i, c in enumerate(block.columns) if family(c) == name] for name in titles}
+        made = [Block(f"{block.caption}. {titles[name]}", tuple(block.columns[i] for i in index),
                       tuple((label, tuple(cells[i] for i in index)) for label, cells in block.rows), ())
                 for name, index in kept.items() if index]
         parts += [*made[:-1], replace(made[-1], footer=block.footer)]
