@@ -31,7 +31,9 @@ FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the s
             "time": "Utility: how steady it is in time", "other": "Descriptive: never ranked"}
 OF_REPORTS = {"events": "Privacy: did the event happen?",
               "stays": "Privacy: was this road user there at all? A whole stay, which no claim here covers",
-              "answers": "Utility: how good the reports are", "slots": "The same over other slots: never ranked"}
+              "learned": "Privacy: what somebody learns who knows public streams only",
+              "answers": "Utility: how good the reports are", "fresh": "Utility: how fresh they are",
+              "slots": "The same over other slots: never ranked"}
 OPEN_SET = ("eer", "tar", "dir", "realised_far")
 READ = ("fer", "uar")  # what a network reads from a released video
 UNITS_OF = {"traffic": "episodes"}  # what intervals are over; of faces it is people
@@ -50,9 +52,7 @@ def families(cell: Cell) -> dict[str, str]:
 def family(cell: Cell) -> str:
     """Which of its track's families a column belongs to, from a cell of it: where a wide table is cut."""
     if cell.get("track") == "traffic":
-        if cell.get("attack"):
-            return "stays" if "_stay" in str((cell.get("params") or {}).get("event")) else "events"
-        return "answers" if cell.get("role") == "utility" else "slots"
+        return _family_of_reports(cell)
     if (cell.get("via") or "direct") != "direct":
         return "recovered"
     if cell["metric"] in OPEN_SET:
@@ -60,6 +60,15 @@ def family(cell: Cell) -> str:
     if cell.get("role") == "utility":
         return "utility" if cell["metric"] in READ else "time"
     return "identity" if cell.get("role") == "privacy" else "other"
+
+
+def _family_of_reports(cell: Cell) -> str:
+    if attack := cell.get("attack"):
+        stay = "_stay" in str((cell.get("params") or {}).get("event"))
+        return "stays" if stay else "learned" if str(attack).partition("@")[0] == "event_learned" else "events"
+    if cell["metric"] in ("coverage", "age"):
+        return "fresh"
+    return "answers" if cell.get("role") == "utility" else "slots"
 
 
 def diagnostic(cell: Cell) -> bool:

@@ -8,20 +8,21 @@ from bench.against import Against
 from bench.display import Cell, drawn, epsilon_text, finite, method_name
 
 PLACES = {"per_window": "in every window", "total": "in all"}  # where the K changed chunks of a claim may lie
-PRICES = {"per_window": "The price is the sum over all windows.",
-          "total": "The price is that of the dearest window: K chunks in all use up one window's share and no more."}
+PRICES = {"per_window": "The price is the sum over all windows; beside it stands max, that of K chunks in all.",
+          "total": "The price is max, that of the dearest window, since K chunks in all use up the share of one window "
+                   "and no more; beside it stands sum, that of K chunks in every window."}
 
 
 def event_heading(cell: Cell) -> tuple[str, str]:
     """Title and text of a section of claims about K changed chunks; K stands at the end of the horizon, `, K = 2`."""
     place = PLACES[cell["adjacency"]]
     windows, _, changed = str(cell.get("horizon") or "").partition(", K = ")
-    short = f"An event of at most {2 * (int(changed) - 1)} s touches no more than {changed} chunks of 2 s. " \
-        if changed.isdigit() else ""
-    return (f"At most {f'K = {changed}' if changed else 'K'} changed chunks {place}",
-            f"Two streams that differ in that many chunks of 2 s {place}, over {windows or 'an episode'}, give the "
-            f"same reports about equally often. {PRICES[cell['adjacency']]} {short}Whoever is in view for longer is not "
-            "covered: see whole_stay.")
+    said = [f"Two streams that differ in that many chunks of 2 s {place}, over {windows or 'an episode'}, give the "
+            "same reports about equally often.", PRICES[cell["adjacency"]]]
+    if changed.isdigit():
+        said.append(f"An event of at most {2 * (int(changed) - 1)} s touches no more than {changed} chunks of 2 s.")
+    said.append("Whoever is in view for longer is not covered: see whole_stay.")
+    return f"At most {f'K = {changed}' if changed else 'K'} changed chunks {place}", " ".join(said)
 
 
 def accountants(cells: Sequence[Cell], name: str) -> str:
@@ -30,8 +31,7 @@ def accountants(cells: Sequence[Cell], name: str) -> str:
                   and finite((c.get("details") or {}).get("epsilon_sum"))), None)
     if found is None:
         return ""
-    return f"ε = {epsilon_text(found['epsilon_sum'])} for K chunks of every window (sum), " \
-           f"{epsilon_text(found['epsilon_max'])} for K in all (max)"
+    return f"ε: sum {epsilon_text(found['epsilon_sum'])}, max {epsilon_text(found['epsilon_max'])}"
 
 
 def beside(cell: Cell, one: Against) -> str:

@@ -107,6 +107,26 @@ def test_draws_differ_and_streams_of_an_episode_share_its_requests(finished):
     assert not np.array_equal(reports.report[one], reports.report[other])
 
 
+def test_an_attack_that_learns_reads_the_same_release(finished, tmp_path, monkeypatch):
+    from bench.run import matched, stage_report_measures
+    from bench.run.stages import Job
+    from bench.run.trials import read_trials
+
+    monkeypatch.setattr(matched, "EXAMPLES", 300)
+    record = next(r for r in WorkFolder(finished).finished("report") if r["identity"]["config"]["method"] == "task_dp")
+    config = record["identity"]["config"] | {"attack": "event_learned", "numbers_seed": 42, "control": None}
+    inputs = {"release": record["folder"], "streams": stages_of(finished, "streams")}
+    stage_report_measures.run_event(Job({**config, "variant": None}, inputs, tmp_path, print))
+    trials = read_trials(tmp_path / "trials.parquet")
+    assert set(trials["column"]) == {f"auc[event={e}]" for e in ("flip", "vehicle", "experts")}
+    assert all((trials["column"] == c).sum() == 8 * 2 for c in set(trials["column"]))
+    assert 0 <= trials["value"][trials["column"] == "auc[event=flip]"].mean() <= 1
+
+
+def stages_of(folder, kind):
+    return next(r["folder"] for r in WorkFolder(folder).finished(kind))
+
+
 def test_a_changed_transcript_is_noticed(finished, tmp_path):
     import shutil
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
+from bench.distinguishers import Distinguisher
 from bench.errors import ConfigError
 from bench.measures import Column
 from bench.registry import Spec
@@ -82,6 +83,8 @@ class ReportBuilder:
         word = "attack" if kind == "attacks" else "metric"
         config = {word: spec.name, "variant": spec.variant, "profile": self.suite.profile, "seed": self.seed,
                   "numbers_seed": self.seed, "lane": facts["lane"], "facts": {k: facts[k] for k in ENFORCED_FACTS}}
+        if issubclass(cls, Distinguisher):
+            config["control"] = facts["control"]
         made = self._stage(stage, f"{word} {spec} on {method}", config, {"release": release, "streams": self.streams},
                            (kind, spec.name))
         digest = digest_json([registry.source_digest(kind, spec.name), str(spec)])

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from bench import registry, seeds
 from bench.data.streams import Streams
+from bench.distinguishers import Distinguisher
 from bench.errors import DataError, PluginError, Undefined
 from bench.measures import Noise, column_key
 from bench.nets.training import use_threads
@@ -24,6 +25,7 @@ from bench.registry import Spec
 from bench.report_measures import ReportMetric, Reports, Stream
 from bench.run.cache import write_json
 from bench.run.enforced import priced
+from bench.run.matched import EXACT, each_window, exact, learned
 from bench.run.released import isolation_of
 from bench.run.stage_reports import branches_of, event_of
 from bench.run.stages import Job
@@ -61,13 +63,22 @@ class Released:
 
     def scales(self, branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:
         """Realised scales {branch: (N, T)}. Raises DataError when the transcript was changed after the release."""
+        found = self._transcript()
+        return {b.name: found[f"scale:{b.name}"] for b in branches}
+
+    def sums(self, branches: tuple[Branch, ...], scales: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Noisy window sums {branch: float64 (N, T, dim)}, NaN where nothing was released."""
+        found = self._transcript()
+        return {b.name: np.where(np.isnan(scales[b.name])[..., None] & (b.noise is not None), np.nan,
+                                 found[f"steps:{b.name}"]) for b in branches}
+
+    def _transcript(self) -> dict[str, np.ndarray]:
         path = self.folder / "release" / "transcript.safetensors"
         wanted = json.loads((self.folder / "release" / "release.json").read_text(encoding="utf-8"))["transcript"]
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
             raise DataError(f"The transcript {path} is not the one that was released.",
                             "Its digest stands in release.json.", "Release again.")
-        found = load_tensors(path)
-        return {b.name: found[f"scale:{b.name}"] for b in branches}
+        return load_tensors(path)
 
     def trial(self, column: str, stream: int, seed: int, value: float) -> Trial:
         person = int(self.person[stream])
@@ -118,7 +129,9 @@ def _without(metric: ReportMetric, reports: Reports, released: Released, seed: i
 # ---- events --------------------------------------------------------------------------------------------------------
 
 def run_event(job: Job) -> None:
-    """config: attack, variant, profile, seed, numbers_seed, lane, facts; inputs: release, streams."""
+    """config: attack, variant, profile, seed, numbers_seed, lane, facts, of an attack that learns control; inputs:
+    release, streams.
+    """
     use_threads()
     spec, facts, seed = Spec(job.config["attack"], job.config["variant"]), job.config["facts"], int(job.config["seed"])
     attack: Stream = registry.get("attacks", spec.name)(**registry.settings("attacks", spec))
@@ -131,7 +144,7 @@ def run_event(job: Job) -> None:
         same = released.episode == episode
         noise = {b.name: Noise(b.noise, scales[b.name][stream]) for b in branches}
         for name in attack.events:
-            if name in STAYS:
+            if name in STAYS or isinstance(attack, Distinguisher):
                 continue
             shift = shift_of(name, branches, event, {n: v[same].mean(axis=0) for n, v in spent.items()})
             key = (name, *(s.tobytes() + noise[n].scale.tobytes() for n, s in shift.items()))
@@ -139,6 +152,8 @@ def run_event(job: Job) -> None:
                 known[key] = attack.auc(shift, noise)
             rows.append(released.trial(column_key("auc", {"event": name}), stream, seed, known[key]))
     rows += list(_stays(attack, released, branches, event, scales, seed))
+    if isinstance(attack, Distinguisher):
+        rows += list(_learned(attack, released, branches, event, job.config["control"] == "positive", seed))
     if not rows:
         raise Undefined(f"{released.streams.info['name']} knows no single objects")
     write_trials(job.out / "trials.parquet", rows)
@@ -163,6 +178,26 @@ def _stays(attack: Stream, released: Released, branches: tuple[Branch, ...], eve
                 values = [attack.auc(shift, noise) for shift in shifts]
                 for of, value in (("mean", np.mean(values)), ("worst", max(values))):
                     yield released.trial(column_key("auc", {"event": name, "of": of}), int(stream), seed, float(value))
+
+
+def _learned(attack: Distinguisher, released: Released, branches: tuple[Branch, ...], event: EventClaim,
+             control: bool, seed: int) -> Iterator[Trial]:
+    """Of an attack that learns: each stream's part in its AUC, event by event. control: reads exact counts instead."""
+    episode = released.streams.test()[released.episode]
+    if control:
+        branches, (sums, scales) = EXACT, exact(released.streams, episode, event)
+        spent = {n: seeds.derive(seed, "windows", n).random(v.shape) for n, v in scales.items()}  # any window
+    else:
+        scales = released.scales(branches)
+        sums = released.sums(branches, scales)
+        spent = {n: np.nan_to_num(1 / np.where(v > 0, v, np.nan)) for n, v in scales.items()}
+    for name in attack.events:
+        shifts = [shift_of(name, branches, event, {n: v[released.episode == e].mean(axis=0) for n, v in spent.items()})
+                  for e in released.episode]
+        values = learned(attack, released.streams, branches, sums, episode, dict(each_window(shifts)), scales, event,
+                         (seed, name))
+        for stream, value in enumerate(values):
+            yield released.trial(column_key("auc", {"event": name}), stream, seed, value)
 
 
 def stay_of(steps: np.ndarray, added: np.ndarray, branches: tuple[Branch, ...],
