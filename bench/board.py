@@ -23,6 +23,7 @@ import jinja2
 from bench.diagnostic_tables import views as diagnostics
 from bench.display import Cell, diagnostic, epsilon_text, method_name, public
 from bench.errors import WorkFolderError
+from bench.positions import WORKS
 from bench.registry import ROOT
 from bench.views import boards, columns_of
 
@@ -83,7 +84,7 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
     pages = {method_name(info): f"methods/{slug(method_name(info))}.html" for info in bundle.methods}
     shared: dict[str, Any] = {"boards": views, "pages": pages, "attacks": bundle.attacks, "built": bundle.built,
               "datasets": {info["name"]: info for info in bundle.datasets}, "exclusions": bundle.exclusions,
-              "environment": bundle.environment, "columns": _columns(bundle.cells)}
+              "environment": bundle.environment, "columns": _columns(bundle.cells), "works": WORKS}
     env = _environment()
     for name, template in PAGES.items():
         _write(new / name, env.get_template(template).render(root="", page=name, **shared))

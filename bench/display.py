@@ -25,6 +25,7 @@ LANES = {"enforced": "noise drawn by the harness", "declared": "declared, not en
 NO_LIMIT, NO_LIMIT_TEXT = 0.95, "no limit at this ε"  # above, a ceiling says nothing a reader could use
 
 
+WORDS = "words"  # unit of a cell that says something instead of measuring it
 ONE_TABLE = 8  # columns; a wider section is drawn as one table a family
 FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the same person?",
             "recovered": "Privacy after somebody tried to undo it", "utility": "Utility: what stays useful",

@@ -23,6 +23,7 @@ from bench.display import (
     DASH,
     DIRECTIONS,
     ONE_TABLE,
+    WORDS,
     Cell,
     column_name,
     command,
@@ -79,6 +80,8 @@ def title(name: str) -> str:
 
 def _measured(cell: Cell) -> str:
     """`0.423 [0.331, 0.515], chance 0.111, n 432, 9 people`, or the status of a cell without a number."""
+    if cell.get("metric_unit") == WORDS:
+        return str(cell["text"])
     if not finite(cell.get("value")):
         return DASH if cell.get("status") == "missing" else f"{DASH} ({_short(status_text(cell))})"
     text = f"{number(cell['value'], decimals(cell))} {interval(cell)}".strip()
@@ -100,10 +103,12 @@ def _note(cell: Cell) -> str:
     """What stands below the table about this cell: the command that would fill it, or its long reason."""
     if cell.get("status") == "missing":
         return f"{TO_MEASURE}{command(cell)}"
-    return status_text(cell) if len(status_text(cell)) > SHORT else ""
+    return status_text(cell) if len(status_text(cell)) > SHORT and cell.get("metric_unit") != WORDS else ""
 
 
 def _header(cell: Cell) -> str:
+    if cell.get("metric_unit") == WORDS:
+        return str(cell["title"])
     unit = cell.get("metric_unit") or ""
     better = cell.get("better") or "none"
     arrow = f" {ARROWS[better]}" if ARROWS[better] else ""
@@ -208,6 +213,8 @@ def _csv(blocks: Sequence[Block]) -> str:
             line = [" ".join(map(str, first[key] or [])) if key == "seeds" else first[key] for key in head]
             for name in names:
                 row = rows.get(name, {})
+                if row.get("metric_unit") == WORDS:
+                    row["value"] = row["text"]
                 line += [*(row.get(key) for key in keys), row.get("text") if row.get("status") == "missing" else ""]
             writer.writerow(line)
     return out.getvalue()
