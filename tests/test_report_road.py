@@ -209,7 +209,10 @@ def test_the_site_builds_with_a_traffic_board(finished):
     run = start("site", "build", "--workdir", finished, cwd=ROOT)
     out, err = run.communicate(timeout=300)
     assert run.returncode == 0, out + err
-    assert "traffic track" in (finished / "site" / "index.html").read_text(encoding="utf-8")
+    index = (finished / "site" / "index.html").read_text(encoding="utf-8")
+    assert "traffic track" in index and "8 test episodes of 20" in index and "8&nbsp;episodes" in index
+    page = (finished / "site" / "methods" / "hand_rule.html").read_text(encoding="utf-8")
+    assert "What it reports" in page and page.count("About ") >= 20 and "<img" not in page
 
 
 def test_a_traffic_method_releases_no_video_file(tmp_path, cli):
