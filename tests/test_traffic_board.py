@@ -46,7 +46,8 @@ def board():
 def test_sections_are_adjacencies_and_k_and_say_so(board):
     titles = [s["title"] for s in board["sections"]]
     assert titles == ["At most K = 2 changed chunks in every window, ε ≤ 4",
-                      "At most K = 5 changed chunks in every window, ε ≤ 4", "At most K = 2 changed chunks in all, ε ≤ 4"]
+                      "At most K = 5 changed chunks in every window, ε ≤ 4",
+                      "At most K = 2 changed chunks in all, ε ≤ 4"]
     assert "at most 2 s" in board["sections"][0]["text"] and "at most 8 s" in board["sections"][1]["text"]
     assert all("whole_stay" in s["text"] for s in board["sections"])
 
