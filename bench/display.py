@@ -181,7 +181,7 @@ def command(cell: Cell) -> str:
     parts = ["veilbench run", str(cell.get("suite") or "demo"), "--method", shlex.quote(method_name(cell))]
     if cell.get("attack"):
         parts += ["--attack", str(cell["attack"])]
-    parts += ["--dataset", str(cell["dataset"])]
+    parts += ["--dataset", str(cell["dataset"]), *(["--root", "DIR"] if cell.get("needs_root") else [])]
     if cell.get("profile") not in (None, "tiny"):
         parts += ["--profile", str(cell["profile"])]
     return " ".join(parts)

@@ -96,8 +96,18 @@ _PAIRED = PaperTable("Each row minus a reference, paired over the same episodes"
 
 
 def main(cells: Sequence[Cell]) -> list[Block]:
-    """Report streams, budget 4 over ten minutes, K = 2; and each row minus its references over the same episodes"""
-    return [*_RESULTS(cells), *(block for block in _PAIRED(difference_cells(cells)) if block.rows)]
+    """Report streams, budget 4 over ten minutes, K = 2; and each row minus its references over the same episodes
+
+    Utility is compared with schedules that make the same claim; a row without such a reference has no difference.
+    """
+    paired = [block for block in _PAIRED(difference_cells(cells)) if block.rows]
+    return [*_RESULTS(cells), *(replace(block, rows=tuple((label, tuple(map(_unpaired, line)))
+                                                          for label, line in block.rows)) for block in paired)]
+
+
+def _unpaired(cell: Cell) -> Cell:
+    """A gap among differences: no run would fill it, unless the reference itself is missing."""
+    return {**cell, "status": "undefined: not paired"} if cell["status"] == "missing" else cell
 
 
 TRAFFIC_TABLES: dict[str, Callable[[Sequence[Cell]], list[Block]]] = {

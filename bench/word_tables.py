@@ -65,7 +65,7 @@ def data_use(cells: Sequence[Cell]) -> list[Block]:
         own, title = {"dataset": name}, "Intended role"
         if name not in names:
             rows.append((name, (word("role", title, ROLES[name], **own), word("labels", _LABELS, "no loader", **own),
-                                word("bring", _BRING, "nothing", **own), _episodes(name, cells))))
+                                word("bring", _BRING, "nothing", **own), word("episodes", _MEASURED, "none", **own))))
             continue
         adapter, about = known[name], describe("datasets", name)
         bring = "your own copy: --root DIR" if adapter.needs_root else "nothing"
@@ -73,18 +73,19 @@ def data_use(cells: Sequence[Cell]) -> list[Block]:
         rows.append((name, (word("role", title, ROLES.get(name, about.title), **own),
                             word("labels", _LABELS, " ".join(about.doc.split()), **own),
                             word("bring", _BRING, f"{bring}; {adapter.licence}; {shown}", **own),
-                            _episodes(name, cells))))
-    return [Block(str(data_use.__doc__), rows[0][1], tuple(rows),
+                            _episodes(name, cells, adapter.needs_root))))
+    return [Block(str(data_use.__doc__), tuple({**cell, "metric_unit": WORDS} for cell in rows[0][1]), tuple(rows),
                   ("Words of the loaders themselves. Components without a label are missing, never 0.",))]
 
 
-_LABELS, _BRING = "Labels and split", "What you bring, licence, pictures"
+_LABELS, _BRING, _MEASURED = "Labels and split", "What you bring, licence, pictures", "Test episodes measured"
 
 
-def _episodes(dataset: str, cells: Sequence[Cell]) -> dict[str, Any]:
+def _episodes(dataset: str, cells: Sequence[Cell], needs_root: bool = False) -> dict[str, Any]:
     """How many test episodes of a dataset stand behind measured numbers; a gap with its command where none do."""
     found = [c["people"] for c in cells if c.get("dataset") == dataset and c.get("people")]
-    cell = word("episodes", "Test episodes measured", "", dataset=dataset, metric_unit="1")
-    if not found:
-        return {**cell, "status": "missing", "text": None, "suite": "traffic-mini", "method": "public_median"}
-    return {**cell, "value": float(max(found)), "text": None}
+    cell = word("episodes", _MEASURED, str(max(found, default="")), dataset=dataset)
+    if found:
+        return cell
+    return {**cell, "status": "missing", "text": None, "metric_unit": "1", "suite": "traffic-mini",
+            "method": "public_median", "needs_root": needs_root}
