@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.display import DASH, Cell, column_name, epsilon_text, method_name, missing, span
+from bench.display import DASH, Cell, column_name, counted, epsilon_text, finite, method_name, missing, span
 from bench.ranking import board_key
 
 
@@ -28,7 +28,8 @@ def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
     digests = {f"{column_name(c)} {str(c['digest'])[:10]}": None for c in cells if c.get("digest")}
     splits = sorted({str(c["split"])[:10] for c in cells if c.get("split")})
     profiles = sorted({str(c["profile"]) for c in cells})
-    return (f"n {span([c.get('n') for c in cells])}, people {span([c.get('people') for c in cells])}, "
+    units = " and ".join(sorted({counted(cell) for cell in cells})) or "people"
+    return (f"n {span([c.get('n') for c in cells])}, {units} {span([c.get('people') for c in cells])}, "
             f"seeds {', '.join(map(str, seeds)) or DASH}, draws {span([c.get('draws') for c in cells])}, "
             f"profile {', '.join(profiles)}",
             f"digests: {'; '.join([f'split {s}' for s in splits] + list(digests)) or DASH}")
@@ -48,8 +49,11 @@ def row_of(cell: Cell) -> tuple:
 
 
 def row_label(cell: Cell) -> str:
-    """`dp_latent (enforced, epsilon 8)`."""
-    return f"{method_name(cell)} ({cell['lane']}, epsilon {epsilon_text(cell['epsilon'])})"
+    """`dp_latent (enforced, epsilon 8)`; of an event claim by both accountants, `epsilon 4: sum 4, max 0.4`."""
+    both, details = "", cell.get("details") or {}
+    if finite(details.get("epsilon_sum")) and finite(details.get("epsilon_max")):
+        both = f": sum {epsilon_text(details['epsilon_sum'])}, max {epsilon_text(details['epsilon_max'])}"
+    return f"{method_name(cell)} ({cell['lane']}, epsilon {epsilon_text(cell['epsilon'])}{both})"
 
 
 def matrix(caption: str, cells: Sequence[Cell], notes: Sequence[str] = ()) -> Block:

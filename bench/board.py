@@ -24,6 +24,7 @@ from bench.diagnostic_tables import views as diagnostics
 from bench.display import Cell, diagnostic, epsilon_text, method_name, public
 from bench.errors import WorkFolderError
 from bench.limits import limits
+from bench.positions import WORKS
 from bench.registry import ROOT
 from bench.views import boards, columns_of
 
@@ -39,7 +40,8 @@ class SiteData:
 
     cells: as in `bench.ranking`.  methods: name, variant, title, doc, lane, claim, needs, source_file, digest,
     publishable, strips [{caption, original_png_path, released_png_path}], counts [{title, name, count, frames}] where
-    the method counted, stages [{kind, digest, seconds, peak_mb, seed}], versions, command.  exclusions: {row, reason}.
+    the method counted, samples [{caption, picture, moments, rows}] of reports (see `bench.transcripts`), stages [{kind,
+    digest, seconds, peak_mb, seed}], versions, command.  exclusions: {row, reason}.
     attacks: {name, doc, threat {knows, reads, trained_on, decoding}}.  datasets: {name, title, licence, publishable,
     people, videos, lacks}.  built: a date, given by the caller.
     """
@@ -84,7 +86,7 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
     pages = {method_name(info): f"methods/{slug(method_name(info))}.html" for info in bundle.methods}
     shared: dict[str, Any] = {"boards": views, "pages": pages, "attacks": bundle.attacks, "built": bundle.built,
               "datasets": {info["name"]: info for info in bundle.datasets}, "exclusions": bundle.exclusions,
-              "environment": bundle.environment, "columns": _columns(bundle.cells)}
+              "environment": bundle.environment, "columns": _columns(bundle.cells), "works": WORKS}
     env = _environment()
     for name, template in PAGES.items():
         _write(new / name, env.get_template(template).render(root="", page=name, **shared))
@@ -92,7 +94,8 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
         name = method_name(info)
         text = env.get_template("method.html.j2").render(
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
-            card=info.get("card"), strips=_strips(info, shared["datasets"], new), numbers=_numbers(views, name),
+            card=info.get("card"), strips=_strips(info, shared["datasets"], new), samples=_samples(info, new),
+            numbers=_numbers(views, name),
             diagnostics=diagnostics(bundle.cells, name), limits=limits(bundle.cells, name),
             siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]], **shared)
         _write(new / pages[name], text)
@@ -178,6 +181,21 @@ def _strips(info: Mapping[str, Any], datasets: Mapping[str, Any], new: Path) -> 
             width, height = png_size(target)
             pair[kind] = {"src": target.relative_to(new).as_posix(), "width": width, "height": height}
         shown.append({"caption": strip["caption"], **pair})
+    return shown
+
+
+def _samples(info: Mapping[str, Any], new: Path) -> list[dict[str, Any]]:
+    """Sample reports; their pictures, which all methods share, are copied into the site."""
+    shown = []
+    for sample in info.get("samples") or ():
+        picture = None
+        if sample["picture"] is not None:
+            target = new / "assets" / "strips" / Path(sample["picture"]).name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(sample["picture"], target)
+            width, height = png_size(target)
+            picture = {"src": target.relative_to(new).as_posix(), "width": width, "height": height}
+        shown.append({**sample, "picture": picture})
     return shown
 
 

@@ -254,8 +254,7 @@ def db_rebuild(workdir: Workdir = DEFAULT) -> None:
     """Make the index anew from the work folder."""
     from bench.commands import rebuild
 
-    for name, rows in rebuild(workdir).items():
-        typer.echo(f"{name:<12} {rows} rows")
+    typer.echo("\n".join(f"{name:<12} {rows} rows" for name, rows in rebuild(workdir).items()))
 
 
 @db_app.command("check")
@@ -273,8 +272,7 @@ def db_export(out: Path, workdir: Workdir = DEFAULT) -> None:
     """Write all tables as parquet with a hashed manifest. Nothing of the vault is in them."""
     from bench.commands import export_db
 
-    for path in export_db(workdir, out):
-        typer.echo(str(path))
+    typer.echo("\n".join(map(str, export_db(workdir, out))))
 
 
 @db_app.command("import")

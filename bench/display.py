@@ -25,16 +25,35 @@ LANES = {"enforced": "noise drawn by the harness", "declared": "declared, not en
 NO_LIMIT, NO_LIMIT_TEXT = 0.95, "no limit at this ε"  # above, a ceiling says nothing a reader could use
 
 
+WORDS = "words"  # unit of a cell that says something instead of measuring it
 ONE_TABLE = 8  # columns; a wider section is drawn as one table a family
 FAMILIES = {"identity": "Privacy: who is it?", "open set": "Privacy: is it the same person?",
             "recovered": "Privacy after somebody tried to undo it", "utility": "Utility: what stays useful",
             "time": "Utility: how steady it is in time", "other": "Descriptive: never ranked"}
+OF_REPORTS = {"events": "Privacy: did the event happen?",
+              "stays": "Privacy: was this road user there at all? A whole stay, which no claim here covers",
+              "learned": "Privacy: what somebody learns who knows public streams only",
+              "answers": "Utility: how good the reports are", "fresh": "Utility: how fresh they are",
+              "slots": "The same over other slots: never ranked"}
 OPEN_SET = ("eer", "tar", "dir", "realised_far")
 READ = ("fer", "uar")  # what a network reads from a released video
+UNITS_OF = {"traffic": "episodes"}  # what intervals are over; of faces it is people
+
+
+def counted(cell: Cell) -> str:
+    """What `people` of this cell counts: people, or episodes of a traffic stream."""
+    return UNITS_OF.get(cell.get("track") or "face", "people")
+
+
+def families(cell: Cell) -> dict[str, str]:
+    """The families of the columns of this cell's track, in the order of their tables."""
+    return OF_REPORTS if cell.get("track") == "traffic" else FAMILIES
 
 
 def family(cell: Cell) -> str:
-    """Which of FAMILIES a column belongs to, from a cell of it: where a wide table is cut."""
+    """Which of its track's families a column belongs to, from a cell of it: where a wide table is cut."""
+    if cell.get("track") == "traffic":
+        return _family_of_reports(cell)
     if (cell.get("via") or "direct") != "direct":
         return "recovered"
     if cell["metric"] in OPEN_SET:
@@ -42,6 +61,15 @@ def family(cell: Cell) -> str:
     if cell.get("role") == "utility":
         return "utility" if cell["metric"] in READ else "time"
     return "identity" if cell.get("role") == "privacy" else "other"
+
+
+def _family_of_reports(cell: Cell) -> str:
+    if attack := cell.get("attack"):
+        stay = "_stay" in str((cell.get("params") or {}).get("event"))
+        return "stays" if stay else "learned" if str(attack).partition("@")[0] == "event_learned" else "events"
+    if cell["metric"] in ("coverage", "age"):
+        return "fresh"
+    return "answers" if cell.get("role") == "utility" else "slots"
 
 
 def diagnostic(cell: Cell) -> bool:
@@ -153,7 +181,7 @@ def command(cell: Cell) -> str:
     parts = ["veilbench run", str(cell.get("suite") or "demo"), "--method", shlex.quote(method_name(cell))]
     if cell.get("attack"):
         parts += ["--attack", str(cell["attack"])]
-    parts += ["--dataset", str(cell["dataset"])]
+    parts += ["--dataset", str(cell["dataset"]), *(["--root", "DIR"] if cell.get("needs_root") else [])]
     if cell.get("profile") not in (None, "tiny"):
         parts += ["--profile", str(cell["profile"])]
     return " ".join(parts)

@@ -19,12 +19,14 @@ from bench.describe import describe
 from bench.display import STATUS_WORDS
 from bench.errors import ConfigError
 from bench.registry import Spec
+from bench.report_measures import Stream
 from bench.run.cache import WorkFolder
 from bench.run.enforced import full_claim
 from bench.run.evidence import name_of
 from bench.run.plan import known_facts
 from bench.run.released import open_release
 from bench.sampling import spread
+from bench.transcripts import samples
 
 STRIP_FRAMES = 8
 
@@ -80,8 +82,9 @@ def _datasets(work: WorkFolder, names: set[str]) -> Iterator[dict[str, Any]]:
 
 def _attack(spec: str) -> dict[str, Any]:
     name = Spec.parse(spec).name
-    threat = registry.get("attacks", name).threat
-    return {"name": spec, "doc": describe("attacks", name).doc, "threat": vars(threat)}
+    plugin = registry.get("attacks", name)
+    return {"name": spec, "doc": describe("attacks", name).doc, "threat": vars(plugin.threat),
+            "track": "traffic" if issubclass(plugin, Stream) else "face"}
 
 
 def _method(work: WorkFolder, cells: list[store.Cell], name: str, variant: str | None,
@@ -101,6 +104,7 @@ def _method(work: WorkFolder, cells: list[store.Cell], name: str, variant: str |
             "doc": about.doc if about else "Imported without its source.", "lane": mine[0]["lane"], "claim": claim,
             "needs": needs, "source_file": about.file if about else "", "digest": digest,
             "publishable": bool(strips), "strips": strips, "counts": list(_counts(work, stages)),
+            "samples": list(samples(work, stages, pictures)),
             "stages": [{"kind": s["title"], "digest": s["digest"], "seconds": s["seconds"], "peak_mb": s["peak_mb"],
                         "seed": s["identity"]["config"].get("seed")} for s in stages],
             "versions": {"veilbench": environment.get("veilbench", ""), **environment["packages"]},

@@ -68,14 +68,17 @@ class SpokenMethod(ReportMethod):
         return np.zeros((len(view.asked), 4), dtype=np.int64)
 
     def render(self, transcripts, public, decoding) -> np.ndarray:
-        """(B, T, 12): what is said of each window; what is not said stays as it was, at first the public median."""
+        """(B, T, 12): what is said of each window; what is not said stays as it was, at first the public median.
+
+        decoding = "isolated": NaN where nothing is said.
+        """
         asked, priority = np.asarray(public["asked"]), np.asarray(public["priority"])
         exact = np.stack([self._exact(one) for one in transcripts])  # (B, T, 12)
         out = []
         for b in range(len(exact)):
             action = logits(self.weights, observed(exact[b], asked[b], priority[b])).argmax(axis=1)
-            said = self.said(exact[b], detail(action, asked[b]))
-            out.append(filled(np.where(self.gone, np.nan, said), self.prior))
+            said = np.where(self.gone, np.nan, self.said(exact[b], detail(action, asked[b])))
+            out.append(said if decoding == "isolated" else filled(said, self.prior))
         return np.stack(out)
 
     def _exact(self, sums) -> np.ndarray:

@@ -22,13 +22,15 @@ from bench.display import (
     ARROWS,
     DASH,
     DIRECTIONS,
-    FAMILIES,
     ONE_TABLE,
+    WORDS,
     Cell,
     column_name,
     command,
+    counted,
     decimals,
     diagnostic,
+    families,
     family,
     finite,
     interval,
@@ -79,6 +81,8 @@ def title(name: str) -> str:
 
 def _measured(cell: Cell) -> str:
     """`0.423 [0.331, 0.515], chance 0.111, n 432, 9 people`, or the status of a cell without a number."""
+    if cell.get("metric_unit") == WORDS:
+        return str(cell["text"])
     if not finite(cell.get("value")):
         return DASH if cell.get("status") == "missing" else f"{DASH} ({_short(status_text(cell))})"
     text = f"{number(cell['value'], decimals(cell))} {interval(cell)}".strip()
@@ -87,7 +91,7 @@ def _measured(cell: Cell) -> str:
     if finite(cell.get("n")):
         text += f", n {cell['n']}"
     if finite(cell.get("people")):
-        text += f", {cell['people']} people"
+        text += f", {cell['people']} {counted(cell)}"
     return text + (f" ({_short(status_text(cell))})" if status_text(cell) else "")
 
 
@@ -100,10 +104,12 @@ def _note(cell: Cell) -> str:
     """What stands below the table about this cell: the command that would fill it, or its long reason."""
     if cell.get("status") == "missing":
         return f"{TO_MEASURE}{command(cell)}"
-    return status_text(cell) if len(status_text(cell)) > SHORT else ""
+    return status_text(cell) if len(status_text(cell)) > SHORT and cell.get("metric_unit") != WORDS else ""
 
 
 def _header(cell: Cell) -> str:
+    if cell.get("metric_unit") == WORDS:
+        return str(cell["title"])
     unit = cell.get("metric_unit") or ""
     better = cell.get("better") or "none"
     arrow = f" {ARROWS[better]}" if ARROWS[better] else ""
@@ -129,11 +135,12 @@ def _narrow(blocks: Sequence[Block]) -> list[Block]:
     """For a reader: a block with many columns as one block a family, the lines below it under the last."""
     parts = []
     for block in blocks:
-        kept = {name: [i for i, c in enumerate(block.columns) if family(c) == name] for name in FAMILIES}
         if len(block.columns) <= ONE_TABLE:
             parts.append(block)
             continue
-        made = [Block(f"{block.caption}. {FAMILIES[name]}", tuple(block.columns[i] for i in index),
+        titles = families(block.columns[0])
+        kept = {name: [i for i, c in enumerate(block.columns) if family(c) == name] for name in titles}
+        made = [Block(f"{block.caption}. {titles[name]}", tuple(block.columns[i] for i in index),
                       tuple((label, tuple(cells[i] for i in index)) for label, cells in block.rows), ())
                 for name, index in kept.items() if index]
         parts += [*made[:-1], replace(made[-1], footer=block.footer)]
@@ -207,6 +214,8 @@ def _csv(blocks: Sequence[Block]) -> str:
             line = [" ".join(map(str, first[key] or [])) if key == "seeds" else first[key] for key in head]
             for name in names:
                 row = rows.get(name, {})
+                if row.get("metric_unit") == WORDS:
+                    row["value"] = row["text"]
                 line += [*(row.get(key) for key in keys), row.get("text") if row.get("status") == "missing" else ""]
             writer.writerow(line)
     return out.getvalue()

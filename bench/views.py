@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.against import with_differences
 from bench.display import (
     ARROWS,
     DIRECTIONS,
-    FAMILIES,
     LANES,
     ONE_TABLE,
     Cell,
     column_name,
     command,
+    counted,
     diagnostic,
     drawn,
     epsilon_text,
     exceeds,
+    families,
     family,
     finite,
     method_name,
@@ -25,6 +27,7 @@ from bench.display import (
     span,
     status_text,
 )
+from bench.event_words import PLACES, accountants, beside, event_heading
 from bench.ranking import (
     Row,
     attack_state,
@@ -44,12 +47,16 @@ ROLE_TITLES = {"privacy": "Privacy: what an attacker gets", "utility": "Utility:
                "descriptive": "Descriptive: never ranked"}
 UNITS = {"clip": "one clip of 16 frames", "source_video": "one whole source video", "frame": "one frame",
          "image_metric": "one image, by distance", "pixels": "some pixels of a frame", "event": "one short event"}
+FIRST = ("event_llr", "whole_stay", "event_learned", "utility", "mae_vehicle", "mae_pedestrian", "f1_sign",
+         "f1_environment", "coverage", "age")  # of reports: the worst case and what is asked for lead
+CONTROLS = {("traffic", "negative"): "releases nothing: the line to beat",
+            ("traffic", "positive"): "positive control: exact counts, every attack must see through it"}
 
 
 def boards(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """One board per (track, dataset, profile), in order of first appearance."""
     groups: dict[tuple, list[Cell]] = {}
-    for cell in with_faces(c for c in cells if not diagnostic(c)):
+    for cell in with_differences(with_faces(c for c in cells if not diagnostic(c))):
         groups.setdefault(board_key(cell), []).append(cell)
     return [_board(key, group) for key, group in groups.items()]
 
@@ -68,8 +75,8 @@ def _board(key: tuple[str, str, str], cells: Sequence[Cell]) -> dict[str, Any]:
     track, dataset, profile = key
     for i, section in enumerate(sections):
         section["id"] = f"{track}-{dataset}-{profile}-{i + 1}"
-    return {"track": track, "dataset": dataset, "profile": profile, "sections": sections,
-            "facts": provenance(cells)}
+    return {"track": track, "dataset": dataset, "profile": profile, "sections": sections, "facts": provenance(cells),
+            "units": counted(cells[0])}
 
 
 def provenance(cells: Sequence[Cell]) -> list[tuple[str, str]]:
@@ -78,18 +85,26 @@ def provenance(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     digests = sorted({str(cell["digest"])[:10] for cell in cells if cell.get("digest")})
     splits = sorted({str(cell["split"])[:10] for cell in cells if cell.get("split")})
     return [("trials per number", span([cell.get("n") for cell in cells])),
-            ("people", span([cell.get("people") for cell in cells])),
+            (counted(cells[0]) if cells else "people", span([cell.get("people") for cell in cells])),
             ("draws", span([cell.get("draws") for cell in cells])), ("seeds", ", ".join(map(str, seeds)) or "none"),
             ("profile", ", ".join(sorted({str(cell["profile"]) for cell in cells}))),
             ("split", ", ".join(splits) or "none"), ("attack and metric digests", ", ".join(digests) or "none")]
 
 
 def columns_of(cells: Iterable[Cell]) -> list[tuple[str, Cell]]:
-    """(name, one cell of it) per column: privacy, then utility, then descriptive; within, by first appearance."""
+    """(name, one cell of it) per column: privacy, then utility, then descriptive; within, by first appearance (numbers
+    of reports: the headline first).
+    """
     seen: dict[str, Cell] = {}
     for cell in cells:
         seen.setdefault(column_name(cell), cell)
-    return sorted(seen.items(), key=lambda item: ROLES.index(item[1].get("role") or "descriptive"))
+    return sorted(seen.items(), key=lambda item: (ROLES.index(item[1].get("role") or "descriptive"), _place(item[1])))
+
+
+def _place(cell: Cell) -> int:
+    """Where a column of reports stands in FIRST; -1 for any other."""
+    name = str(cell.get("attack") or cell["metric"]).partition("@")[0]
+    return FIRST.index(name) if name in FIRST else -1
 
 
 # ---- one section ---------------------------------------------------------------------------------------------------
@@ -109,7 +124,7 @@ def _section(cells: Sequence[Cell], controls: Sequence[Cell]) -> dict[str, Any]:
         columns.append(_column(name, sample, group, rows))
         for row in rows:
             table[method_name(row.cell)].append(cell_view(row, _axis(sample, group)))
-    lines = [_line(name, names[name], views) for name, views in table.items()]
+    lines = [_line(name, names[name], views, accountants(both, name)) for name, views in table.items()]
     methods = sorted((x for x in lines if not x["control"]), key=lambda x: (x["cells"][0]["order"], x["name"]))
     return {**_heading(cells[0] if cells else both[0]), "columns": columns, "rows": methods,
             "panels": _panels(columns), "controls": [x for x in lines if x["control"]], "excluded": excluded,
@@ -131,17 +146,20 @@ def _one_each(cells: Iterable[Cell]) -> tuple[list[Cell], list[tuple[Cell, str]]
     return list(chosen.values()), others
 
 
-def _line(name: str, cell: Cell, views: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"name": name, "control": cell.get("control"), "epsilon": epsilon_text(cell.get("epsilon")),
-            "lane": cell.get("lane"), "cells": views}
+def _line(name: str, cell: Cell, views: list[dict[str, Any]], prices: str) -> dict[str, Any]:
+    control = cell.get("control")
+    words = CONTROLS.get((cell.get("track") or "face", control or ""), f"{control} control")
+    return {"name": name, "control": control, "epsilon": epsilon_text(cell.get("epsilon")), "lane": cell.get("lane"),
+            "words": words if control else "", "accountants": prices, "cells": views}
 
 
 def _panels(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tables of a section: title, indices of their columns, and how many of these have which role."""
     if len(columns) <= ONE_TABLE:
         return [{"title": "", "columns": list(range(len(columns))), "groups": _groups(columns)}]
-    index = {name: [i for i, c in enumerate(columns) if family(c) == name] for name in FAMILIES}
-    return [{"title": FAMILIES[name], "columns": found, "groups": []} for name, found in index.items() if found]
+    titles = families(columns[0])
+    index = {name: [i for i, c in enumerate(columns) if family(c) == name] for name in titles}
+    return [{"title": titles[name], "columns": found, "groups": []} for name, found in index.items() if found]
 
 
 def _groups(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -156,10 +174,13 @@ def _heading(cell: Cell) -> dict[str, Any]:
                 "These methods promise nothing that could be proved. What the attacks below got is all that is known; "
                 "a stronger attack can only lower a row."}
     band = epsilon_text(epsilon_band(cell.get("epsilon")))
-    return {"lane": lane, "title": f"Claim about {UNITS.get(unit, unit)}, ε ≤ {band}",
-            "badge": badge(cell, f"≤ {band}"),
-            "text": f"Adjacency: {cell.get('adjacency')}. Horizon: {cell.get('horizon')}. "
-                    f"δ = {_delta(cell.get('delta'))}. Rows here share all of these, so they may be ranked together."}
+    title, text = f"Claim about {UNITS.get(unit, unit)}", \
+        f"Adjacency: {cell.get('adjacency')}. Horizon: {cell.get('horizon')}."
+    if unit == "event" and cell.get("adjacency") in PLACES:
+        title, text = event_heading(cell)
+    return {"lane": lane, "title": f"{title}, ε ≤ {band}", "badge": badge(cell, f"≤ {band}"),
+            "text": f"{text} δ = {_delta(cell.get('delta'))}. Rows here share all of these, so they may be ranked "
+                    "together."}
 
 
 def _delta(delta: float | None) -> str:
@@ -183,7 +204,8 @@ def _column(name: str, cell: Cell, group: Sequence[Cell], rows: Sequence[Row]) -
             "people": span([c.get("people") for c in group]), "chances": sorted(chances),
             "chance": " / ".join(chances[c] for c in sorted(chances)),
             "unit": drawn(cell)["unit"], "metric": cell["metric"], "attack": cell.get("attack"),
-            "via": cell.get("via") or "direct", "apart": _apart(group)}
+            "via": cell.get("via") or "direct", "apart": _apart(group), "track": cell.get("track") or "face",
+            "params": cell.get("params"), "counted": counted(cell)}
 
 
 def _apart(group: Sequence[Cell]) -> str:
@@ -236,7 +258,8 @@ def _notes(cell: Cell) -> list[str]:
     notes = [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
              for key, words in names.items() if finite(details.get(key))]
     capped = details.get("capped_frames")
-    return [*notes, f"{capped} frames equal: capped"] if capped else notes
+    notes += [f"{capped} frames equal: capped"] if capped else []
+    return notes + [beside(cell, one) for one in cell.get("against") or ()]
 
 
 def _bar(cell: Cell, axis: tuple[float, float]) -> dict[str, float | None] | None:

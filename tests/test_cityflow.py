@@ -21,7 +21,7 @@ from bench.privacy.claim_table import claim_to
 from bench.privacy.contract import full_claim
 from bench.privacy.mechanism import Transcript
 from bench.run.stage_report_measures import run_event, run_report_metric
-from bench.run.stage_reports import _write, event_of
+from bench.run.stage_reports import _write, event_of, fresh_of
 from bench.run.stages import Job
 from bench.traffic import COMPONENTS, EXPERTS
 
@@ -252,7 +252,8 @@ def released(prepared, tmp_path):
                       {n: np.zeros(s, int) for n, s in shape.items()})
     reports = np.full((2, 1, 12), 1.0)
     reports[1, 0, 0] = 2.0
-    _write(job, PartialStreams(streams), np.array([[0, 0], [0, 1]]), made, reports, {"isolation": {"level": 3}})
+    _write(job, PartialStreams(streams), np.array([[0, 0], [0, 1]]), made, reports, fresh_of(made.released),
+           {"isolation": {"level": 3}})
     return {"release": release, "streams": streams}, facts
 
 

@@ -14,19 +14,20 @@ LAYERS = (
     ("bench.errors", "bench.sources"), ("bench.types",), ("bench.measures", "bench.diagnostics"),
     ("bench.report_measures",),
     ("bench.registry", "bench.seeds", "bench.pictures", "bench.video_out", "bench.video", "bench.detect",
-     "bench.stats", "bench.open_set", "bench.frechet",
+     "bench.stats", "bench.paired", "bench.open_set", "bench.frechet",
      "bench.sampling", "bench.weights", "bench.privacy", "bench.privacy.*", "bench.traffic", "bench.beliefs",
-     "bench.reports", "bench.rehearsal", "bench.report_scores", "bench.event_auc"),
+     "bench.reports", "bench.rehearsal", "bench.report_scores", "bench.event_auc", "bench.distinguishers"),
     ("bench.nets", "bench.nets.*"), ("bench.spoken",), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.avatar",), ("bench.method_assets",), ("bench.assets",),
     ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
-    ("bench.display",), ("bench.ranking",), ("bench.scatter",),
-    ("bench.views", "bench.diagnostic_tables", "bench.limits"),
-    ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.traffic_tables",),
+    ("bench.display", "bench.positions"), ("bench.ranking",), ("bench.against",), ("bench.event_words",),
+    ("bench.scatter",), ("bench.views", "bench.diagnostic_tables", "bench.limits"),
+    ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.word_tables",),
+    ("bench.traffic_tables",),
     ("bench.beside",),
     ("bench.tables", "bench.board", "bench.submit"),
-    ("bench.describe",), ("bench.account_words",), ("bench.account",),
+    ("bench.describe",), ("bench.account_words",), ("bench.account",), ("bench.transcripts",),
     ("bench.listing", "bench.console", "bench.publish"), ("bench.figures", "bench.fitted"),
     ("bench.commands", "bench.releasing"),
     ("bench.explain", "bench.doctor", "bench.auditing"), ("bench.cli",),
@@ -125,7 +126,7 @@ def test_plugins_import_public_names_only():
     allowed = ("bench", "bench.seeds", "bench.video", "bench.detect", "bench.stats", "bench.sampling",
                "bench.frechet", "bench.open_set", "bench.privacy", "bench.privacy.accounting",
                "bench.privacy.claims", "bench.privacy.declared", "bench.traffic", "bench.reports", "bench.rehearsal",
-               "bench.report_scores", "bench.event_auc", "bench.spoken")
+               "bench.report_scores", "bench.event_auc", "bench.distinguishers", "bench.spoken")
     wrong = [f"{relative(p)}: {name}" for p in FILES if kind(module_of(p)) in ("methods", "attacks", "metrics")
              for name in imports(parsed(p)) & MODULES if name not in allowed and not name.startswith("bench.nets")
              and plugin(name) != plugin(module_of(p))]

@@ -74,6 +74,19 @@ def test_utility_and_age_follow_from_what_was_released(cells):
         value(cells, "public_median", "mae_vehicle[slots=asked]")["value"]
 
 
+def test_every_episode_keeps_what_it_adds_to_a_number_of_all(cells):
+    """So that two rows can be compared over episodes: a mean of episodes by their values, utility by pseudo-values."""
+    from bench.paired import difference
+
+    one, other = (value(cells, name, "utility[slots=weighted]") for name in ("task_dp", "hand_rule"))
+    assert len(one["person_values"]) == 8 and set(one["person_values"]) == set(other["person_values"])
+    found = difference(one["value"], other["value"], one["person_values"], other["person_values"])
+    assert found.value == one["value"] - other["value"] and found.lo < found.value < found.hi
+    error = value(cells, "task_dp", "mae_vehicle[slots=all]")
+    assert np.mean(list(error["person_values"].values())) == pytest.approx(error["value"])
+    assert one["n"] == 16 and one["details"] == {"epsilon_sum": 40.0, "epsilon_max": 4.0}
+
+
 def test_the_border_shows_released_values_only(finished):
     folder = stages(finished, "report")["task_dp"] / "release"
     table = pq.read_table(folder / "reports.parquet")
@@ -93,6 +106,26 @@ def test_draws_differ_and_streams_of_an_episode_share_its_requests(finished):
     one, other = np.flatnonzero(reports.episode == 3)
     assert (reports.asked[one] == reports.asked[other]).all() and (reports.truth[one] == reports.truth[other]).all()
     assert not np.array_equal(reports.report[one], reports.report[other])
+
+
+def test_an_attack_that_learns_reads_the_same_release(finished, tmp_path, monkeypatch):
+    from bench.run import matched, stage_report_measures
+    from bench.run.stages import Job
+    from bench.run.trials import read_trials
+
+    monkeypatch.setattr(matched, "EXAMPLES", 300)
+    record = next(r for r in WorkFolder(finished).finished("report") if r["identity"]["config"]["method"] == "task_dp")
+    config = record["identity"]["config"] | {"attack": "event_learned", "numbers_seed": 42, "control": None}
+    inputs = {"release": record["folder"], "streams": stages_of(finished, "streams")}
+    stage_report_measures.run_event(Job({**config, "variant": None}, inputs, tmp_path, print))
+    trials = read_trials(tmp_path / "trials.parquet")
+    assert set(trials["column"]) == {f"auc[event={e}]" for e in ("flip", "vehicle", "experts")}
+    assert all((trials["column"] == c).sum() == 8 * 2 for c in set(trials["column"]))
+    assert 0 <= trials["value"][trials["column"] == "auc[event=flip]"].mean() <= 1
+
+
+def stages_of(folder, kind):
+    return next(r["folder"] for r in WorkFolder(folder).finished(kind))
 
 
 def test_a_changed_transcript_is_noticed(finished, tmp_path):
@@ -177,7 +210,10 @@ def test_the_site_builds_with_a_traffic_board(finished):
     run = start("site", "build", "--workdir", finished, cwd=ROOT)
     out, err = run.communicate(timeout=300)
     assert run.returncode == 0, out + err
-    assert "traffic track" in (finished / "site" / "index.html").read_text(encoding="utf-8")
+    index = (finished / "site" / "index.html").read_text(encoding="utf-8")
+    assert "traffic track" in index and "8 test episodes of 20" in index and "8&nbsp;episodes" in index
+    page = (finished / "site" / "methods" / "hand_rule.html").read_text(encoding="utf-8")
+    assert "What it reports" in page and page.count("About ") >= 20 and "<img" not in page
 
 
 def test_a_traffic_method_releases_no_video_file(tmp_path, cli):

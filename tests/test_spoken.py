@@ -10,7 +10,7 @@ from bench import PluginError, registry, seeds
 from bench import spoken as spoken_module
 from bench.privacy.contract import CHUNK_STEPS, full_claim
 from bench.privacy.windows import clip_chunks, release_windows, window_sums
-from bench.run.stage_reports import CLEAR, _replayed
+from bench.run.stage_reports import CLEAR, _replayed, said_in
 from bench.spoken import WORDS, Talk, detail, observed, reward
 from bench.traffic import EXPERTS, SLOTS, columns, requests, windows
 
@@ -42,13 +42,13 @@ def facts_of(count):
     return {"asked": asked.expert.tolist(), "priority": asked.priority.tolist()}
 
 
-def rendered(method, count=6):
+def rendered(method, count=6, decoding="assembled"):
     values = episodes(count)
     sums = {b.name: window_sums(clip_chunks(values[..., columns(b.name)] / CHUNK_STEPS, b, CHUNK_STEPS)[0], CLEAR)
             for b in method.branches}
     made = release_windows(sums, method.branches, None, CLEAR, bits())
     assert all((made.residuals[n] == 0).all() for n in sums), "no noise is drawn"
-    return method.render([{n: v[k] for n, v in made.released.items()} for k in range(count)], facts_of(count), "x")
+    return method.render([{n: v[k] for n, v in made.released.items()} for k in range(count)], facts_of(count), decoding)
 
 
 def test_detail_by_hand(talkers):
@@ -99,6 +99,20 @@ def test_reports_are_exact_or_coarser_and_removed_fields_stay_at_the_public_medi
     assert (removed[..., gone] == methods["rl_moe_field_removal"].prior[gone]).all()
     assert [b.name for b in methods["rl_moe_field_removal"].branches] == ["traffic", "signs", "environment"]
     assert observed(truth[0], asked[0], asked[0]).shape == (10, spoken_module.OBSERVED)
+
+
+def test_a_silent_expert_is_not_fresh(talkers, monkeypatch):
+    """Exact on what is asked, silent on the rest: fresh is the asked expert alone, unless its fields are removed."""
+    def scores(weights, seen):
+        return np.tile(np.arange(16) == 4 * 3, (len(seen), 1))
+
+    monkeypatch.setattr(spoken_module, "logits", scores)
+    asked = np.array(facts_of(6)["asked"])[..., None] == np.arange(4)
+    for name, method in talkers[0].items():
+        said = rendered(method, decoding="isolated")
+        assert (said_in(said) == (asked & (np.arange(4) != 1) if method.removed else asked)).all(), name
+        shown = rendered(method)
+        assert (shown[~np.isnan(said)] == said[~np.isnan(said)]).all() and not np.isnan(shown).any()
 
 
 # ---- the gate ----

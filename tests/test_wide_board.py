@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from test_board import cell, controls, row
 
+from bench.display import FAMILIES, ONE_TABLE
 from bench.ranking import attack_state, rank_section, unranked_reason, with_faces
-from bench.views import FAMILIES, ONE_TABLE, boards
+from bench.views import boards
 
 WIDE = [{"metric": "top1", "attack": a} for a in ("plr", "cplr", "vplr", "redraw")] + [
     {"metric": "eer", "attack": "open_set", "better": "higher"},

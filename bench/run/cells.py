@@ -12,6 +12,7 @@ import numpy as np
 
 from bench import frechet, open_set, seeds, stats
 from bench.measures import column_key
+from bench.paired import pseudo_values
 from bench.privacy import ceilings
 from bench.run.trials import ALL_PEOPLE
 
@@ -72,7 +73,7 @@ def measured_cells(config: Mapping[str, Any], trials: Mapping[str, np.ndarray], 
                       "lane": _lane(config["lane"], result.get("isolation")), "status": status,
                       "text": None if value is not None else "no trial has a defined value",
                       "details": _details(rows, column, config["seeds"], result, config.get("loss") is not None),
-                      "person_values": _person_values(rows, column)})
+                      "person_values": _person_values(rows, column, result)})
     return cells
 
 
@@ -167,10 +168,15 @@ def _eer(rows: Mapping[str, np.ndarray]) -> float:
     return float(open_set.eer(rows["value"][genuine], rows["value"][~genuine]))
 
 
-def _person_values(rows: Mapping[str, np.ndarray], column: Mapping[str, Any]) -> dict[int, float]:
-    """Mean of each person's trials (UAR: the person's own average recall; a set's distance: none, it is nobody's)."""
+def _person_values(rows: Mapping[str, np.ndarray], column: Mapping[str, Any],
+                   result: Mapping[str, Any]) -> dict[int, float]:
+    """Mean of each person's trials (UAR: the person's own average recall; a set's distance: none, it is nobody's).
+
+    Of a smooth number of all together, where its stage says so: what each of them adds to it.
+    """
     if column["statistic"] == "jackknife":
-        return {}
+        found = pseudo_values(*_set_values(rows)) if result.get("pseudo_values") else {}
+        return {int(str(person)): value for person, value in found.items()}
     if column["statistic"] == "mean":
         means = stats.person_means(rows["value"].tolist(), rows["person"].tolist())
         return {int(str(person)): value for person, value in means.items()}
@@ -188,10 +194,11 @@ def _person_values(rows: Mapping[str, np.ndarray], column: Mapping[str, Any]) ->
 
 def _details(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], all_seeds: Sequence[int],
              result: Mapping[str, Any], limited: bool) -> dict[str, Any] | None:
-    """What stands beside a number: worst attacker seed, spread over seeds, same-data floor, frames at a cap, and under
-    a claim how many trials read so many clips.
+    """What stands beside a number: worst attacker seed, spread over seeds, same-data floor, frames at a cap, a price by
+    both accountants, and under a claim how many trials read so many clips.
     """
-    names = ("floor", "majority", "undetected", "capped_frames", *(("clips_read",) if limited else ()))
+    names = ("floor", "majority", "undetected", "capped_frames", "epsilon_sum", "epsilon_max",
+             *(("clips_read",) if limited else ()))
     found = {k: result[k] for k in names if result.get(k) is not None}
     if len(all_seeds) > 1:
         means = [value_of({k: v[rows["seed"] == seed] for k, v in rows.items()}, column["statistic"],

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
+from bench.distinguishers import Distinguisher
 from bench.errors import ConfigError
 from bench.measures import Column
 from bench.registry import Spec
 from bench.report_measures import ReportMetric, Stream
 from bench.run.cache import digest_json
+from bench.run.enforced import full_claim
 from bench.run.rows import ENFORCED_FACTS, fingerprint
 from bench.run.stages import Stage
 from bench.run.suite import Suite
@@ -21,6 +23,14 @@ from bench.run.suite import Suite
 def is_traffic(dataset: str) -> bool:
     """Does the dataset hold streams of a fixed camera, and not videos of faces?"""
     return getattr(registry.get("datasets", dataset), "track", "face") == "traffic"
+
+
+def claim_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The claim as it stands with a row. Events of more chunks are another thing to protect: K is part of its key."""
+    full = full_claim(facts)
+    if full is None or full.event is None:
+        return dict(facts["claim"])
+    return {**facts["claim"], "horizon": f"{facts['claim']['horizon']}, K = {full.event.changed_chunks}"}
 
 
 class ReportBuilder:
@@ -73,6 +83,8 @@ class ReportBuilder:
         word = "attack" if kind == "attacks" else "metric"
         config = {word: spec.name, "variant": spec.variant, "profile": self.suite.profile, "seed": self.seed,
                   "numbers_seed": self.seed, "lane": facts["lane"], "facts": {k: facts[k] for k in ENFORCED_FACTS}}
+        if issubclass(cls, Distinguisher):
+            config["control"] = facts["control"]
         made = self._stage(stage, f"{word} {spec} on {method}", config, {"release": release, "streams": self.streams},
                            (kind, spec.name))
         digest = digest_json([registry.source_digest(kind, spec.name), str(spec)])
@@ -84,7 +96,7 @@ class ReportBuilder:
                digest: str, kind: str, spec: Spec, more: dict[str, Any]) -> Stage:
         used = (("methods", method.name), (kind, spec.name))
         config = {"method": method.name, "variant": method.variant, "dataset": self.suite.dataset,
-                  "profile": self.suite.profile, "lane": facts["lane"], "claim": facts["claim"],
+                  "profile": self.suite.profile, "lane": facts["lane"], "claim": claim_of(facts),
                   "control": facts["control"], "attack": None, "evaluator": None, "via": "direct", "track": "traffic",
                   "draws": release.config["draws"], "seeds": [self.seed], "loss": None, "suite": self.suite.name,
                   "decoding": "assembled", "plugins": {f"{k}/{n}": registry.source_digest(k, n) for k, n in used},

@@ -46,12 +46,15 @@ from bench.run.sandbox import available
 from bench.run.stage_enforced import padded_clip
 from bench.run.stage_release import PARTS
 from bench.run.stages import Job
+from bench.run.stream_audit import WORDS as STREAM_WORDS
+from bench.run.stream_audit import StreamMechanism, run_stream_audit
 from bench.run.views import fitted_state
 
 GREY = 128
 WORDS = {"people": "two people with the same label", "grey": "a person and a grey picture",
          "canary": "two inputs far outside the clip",
-         "pixels": "a face, some pixels black or white", "grey_pixels": "a grey picture, the same pixels"}
+         "pixels": "a face, some pixels black or white", "grey_pixels": "a grey picture, the same pixels",
+         **STREAM_WORDS}
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ class Pair:
 
 
 def run_audit(job: Job) -> None:
-    """config: method, variant, profile, seed, facts, releases; inputs: clips, and fit when fitted."""
+    """config: method, variant, profile, seed, facts, releases; inputs: clips (or streams), and fit when fitted."""
+    if "streams" in job.inputs:
+        return run_stream_audit(job, _audit_pair, _write)
     clips, facts = Clips(job.inputs["clips"]), job.config["facts"]
     branches, fixed = all_branches(facts, clips.info["canvas_px"])
     claim, cost = priced(facts)
@@ -78,7 +83,7 @@ def run_audit(job: Job) -> None:
             mechanism = Mechanism(pair, branches, fixed, planner, SeededBits(_rng(job, "noise", pair.name)))
             found.append(_audit_pair(mechanism, n, cost, _rng(job, "bits", pair.name), beta))
             noise = noise or mechanism.noise_rows()  # one test a branch: its alarm is counted once
-    write_json(job.out / "audit.json", _report(job, clips, cost, found, noise, beta))
+    _write(job, clips.info["name"], cost, found, noise, beta)
 
 
 def _rng(job: Job, *names: str) -> np.random.Generator:
@@ -205,7 +210,7 @@ class Mechanism:
         return rows
 
 
-def _audit_pair(mechanism: Mechanism, n: int, cost: Price, rng: np.random.Generator,
+def _audit_pair(mechanism: Mechanism | StreamMechanism, n: int, cost: Price, rng: np.random.Generator,
                 beta: float) -> tuple[dict[str, Any], Trials]:
     """One row of the report, and the trials behind it."""
     (first, second), spread, name = mechanism.inputs(), mechanism.spread(), mechanism.pair.name
@@ -221,14 +226,19 @@ def _audit_pair(mechanism: Mechanism, n: int, cost: Price, rng: np.random.Genera
 
 # ---- report --------------------------------------------------------------------------------------------------------
 
-def _report(job: Job, clips: Clips, cost: Price, found: list[tuple[dict[str, Any], Trials]],
+def _write(job: Job, dataset: str, cost: Price, found: list[tuple[dict[str, Any], Trials]],
+           noise: list[dict[str, Any]], beta: float) -> None:
+    write_json(job.out / "audit.json", _report(job, dataset, cost, found, noise, beta))
+
+
+def _report(job: Job, dataset: str, cost: Price, found: list[tuple[dict[str, Any], Trials]],
             noise: list[dict[str, Any]], beta: float) -> dict[str, Any]:
     """audit.json; infinity is the text "inf", rates are in 0 .. 1. bound: the largest of all pairs."""
     config, pairs = job.config, [row for row, _ in found]
     locked = config["facts"]["encodes"] == "method" or config["facts"]["plans"]
     seen = detectable(cost, min(t.trials for _, t in found), beta)
     best = max(pairs, key=lambda row: row["epsilon"])
-    return {"schema": 1, "method": config["method"], "variant": config["variant"], "dataset": clips.info["name"],
+    return {"schema": 1, "method": config["method"], "variant": config["variant"], "dataset": dataset,
             "claim": short_claim(config["facts"]),
             "price": {k: str(v) if v == math.inf else v for k, v in cost.as_dict().items()},
             "n": sum(t.n for _, t in found), "pairs": pairs, "bound": best["epsilon"], "bound_mu": best["mu"],

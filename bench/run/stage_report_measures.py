@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from bench import registry, seeds
 from bench.data.partial import PartialStreams
+from bench.distinguishers import Distinguisher
 from bench.errors import DataError, PluginError, Undefined
 from bench.measures import Noise, column_key
 from bench.nets.training import use_threads
@@ -25,6 +26,7 @@ from bench.registry import Spec
 from bench.report_measures import ReportMetric, Reports, Stream
 from bench.run.cache import write_json
 from bench.run.enforced import priced
+from bench.run.matched import EXACT, each_window, exact, learned
 from bench.run.released import isolation_of
 from bench.run.stage_reports import branches_of, event_of
 from bench.run.stages import Job
@@ -62,13 +64,22 @@ class Released:
 
     def scales(self, branches: tuple[Branch, ...]) -> dict[str, np.ndarray]:
         """Realised scales {branch: (N, T)}. Raises DataError when the transcript was changed after the release."""
+        found = self._transcript()
+        return {b.name: found[f"scale:{b.name}"] for b in branches}
+
+    def sums(self, branches: tuple[Branch, ...], scales: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Noisy window sums {branch: float64 (N, T, dim)}, NaN where nothing was released."""
+        found = self._transcript()
+        return {b.name: np.where(np.isnan(scales[b.name])[..., None] & (b.noise is not None), np.nan,
+                                 found[f"steps:{b.name}"]) for b in branches}
+
+    def _transcript(self) -> dict[str, np.ndarray]:
         path = self.folder / "release" / "transcript.safetensors"
         wanted = json.loads((self.folder / "release" / "release.json").read_text(encoding="utf-8"))["transcript"]
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
             raise DataError(f"The transcript {path} is not the one that was released.",
                             "Its digest stands in release.json.", "Release again.")
-        found = load_tensors(path)
-        return {b.name: found[f"scale:{b.name}"] for b in branches}
+        return load_tensors(path)
 
     def trial(self, column: str, stream: int, seed: int, value: float) -> Trial:
         person = int(self.person[stream])
@@ -76,7 +87,7 @@ class Released:
 
 
 def run_report_metric(job: Job) -> None:
-    """config: metric, variant, profile, seed, numbers_seed; inputs: release, streams."""
+    """config: metric, variant, profile, seed, numbers_seed, facts; inputs: release, streams."""
     use_threads()
     spec, seed = Spec(job.config["metric"], job.config["variant"]), int(job.config["seed"])
     metric: ReportMetric = registry.get("metrics", spec.name)(**registry.settings("metrics", spec))
@@ -89,15 +100,23 @@ def run_report_metric(job: Job) -> None:
         rows += [released.trial(key, n, seed, v) for n, v in enumerate(values)]
     rows += list(_without(metric, reports, released, seed))
     if not np.isfinite([r.value for r in rows]).any() and _unlabelled(metric, reports):
-        raise Undefined(f"{released.streams.info['name']} has no labels of what {spec} measures"
-                        + ("; write NAME.csv with counts by hand beside NAME.mp4" if released.streams.from_video else ""))
+        hint = "; write NAME.csv with counts by hand beside NAME.mp4" if released.streams.from_video else ""
+        raise Undefined(f"{released.streams.info['name']} has no labels of what {spec} measures{hint}")
     wanted = {c.key for c in metric.columns}
     if {r.column for r in rows} != wanted:
         raise PluginError(f"The metric {spec} gave {sorted({r.column for r in rows})}, its columns are "
                           f"{sorted(wanted)}.", "Every column needs its values.", "")
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {"chance": None, "people": len(set(released.person.tolist())),
-                                         "isolation": isolation_of(job.inputs["release"])})
+    write_json(job.out / "result.json", {"chance": None, "pseudo_values": True, "clips": len(reports.episode),
+                                         **_about(job, released)})
+
+
+def _about(job: Job, released: Released) -> dict[str, Any]:
+    """What every number of a release carries: its episodes, its price by both accountants, its isolation."""
+    cost = priced(job.config["facts"])[1]
+    both = {"epsilon_sum": cost.epsilon_sum, "epsilon_max": cost.epsilon_max}
+    return {"people": len(set(released.person.tolist())), "isolation": isolation_of(job.inputs["release"]),
+            **{k: v for k, v in both.items() if v is not None and np.isfinite(v)}}
 
 
 def _unlabelled(metric: ReportMetric, reports: Reports) -> bool:
@@ -121,7 +140,9 @@ def _without(metric: ReportMetric, reports: Reports, released: Released, seed: i
 # ---- events --------------------------------------------------------------------------------------------------------
 
 def run_event(job: Job) -> None:
-    """config: attack, variant, profile, seed, numbers_seed, lane, facts; inputs: release, streams."""
+    """config: attack, variant, profile, seed, numbers_seed, lane, facts, of an attack that learns control; inputs:
+    release, streams.
+    """
     use_threads()
     spec, facts, seed = Spec(job.config["attack"], job.config["variant"]), job.config["facts"], int(job.config["seed"])
     attack: Stream = registry.get("attacks", spec.name)(**registry.settings("attacks", spec))
@@ -134,7 +155,7 @@ def run_event(job: Job) -> None:
         same = released.episode == episode
         noise = {b.name: Noise(b.noise, scales[b.name][stream]) for b in branches}
         for name in attack.events:
-            if name in STAYS:
+            if name in STAYS or isinstance(attack, Distinguisher):
                 continue
             shift = shift_of(name, branches, event, {n: v[same].mean(axis=0) for n, v in spent.items()})
             key = (name, *(s.tobytes() + noise[n].scale.tobytes() for n, s in shift.items()))
@@ -142,12 +163,13 @@ def run_event(job: Job) -> None:
                 known[key] = attack.auc(shift, noise)
             rows.append(released.trial(column_key("auc", {"event": name}), stream, seed, known[key]))
     rows += list(_stays(attack, released, branches, event, scales, seed))
+    if isinstance(attack, Distinguisher):
+        rows += list(_learned(attack, released, branches, event, job.config["control"] == "positive", seed))
     if not rows:
         raise Undefined(f"{released.streams.info['name']} knows no single objects")
     write_trials(job.out / "trials.parquet", rows)
-    write_json(job.out / "result.json", {"chance": 0.5, "people": len(set(released.person.tolist())),
-                                         "ceilings": event_ceilings(facts, attack.events, job.config["lane"]),
-                                         "isolation": isolation_of(job.inputs["release"])})
+    write_json(job.out / "result.json", {"chance": 0.5, **_about(job, released),
+                                         "ceilings": event_ceilings(facts, attack.events, job.config["lane"])})
 
 
 def _stays(attack: Stream, released: Released, branches: tuple[Branch, ...], event: EventClaim,
@@ -167,6 +189,26 @@ def _stays(attack: Stream, released: Released, branches: tuple[Branch, ...], eve
                 values = [attack.auc(shift, noise) for shift in shifts]
                 for of, value in (("mean", np.mean(values)), ("worst", max(values))):
                     yield released.trial(column_key("auc", {"event": name, "of": of}), int(stream), seed, float(value))
+
+
+def _learned(attack: Distinguisher, released: Released, branches: tuple[Branch, ...], event: EventClaim,
+             control: bool, seed: int) -> Iterator[Trial]:
+    """Of an attack that learns: each stream's part in its AUC, event by event. control: reads exact counts instead."""
+    episode = released.streams.test()[released.episode]
+    if control:
+        branches, (sums, scales) = EXACT, exact(released.streams, episode, event)
+        spent = {n: seeds.derive(seed, "windows", n).random(v.shape) for n, v in scales.items()}  # any window
+    else:
+        scales = released.scales(branches)
+        sums = released.sums(branches, scales)
+        spent = {n: np.nan_to_num(1 / np.where(v > 0, v, np.nan)) for n, v in scales.items()}
+    for name in attack.events:
+        shifts = [shift_of(name, branches, event, {n: v[released.episode == e].mean(axis=0) for n, v in spent.items()})
+                  for e in released.episode]
+        values = learned(attack, released.streams, branches, sums, episode, dict(each_window(shifts)), scales, event,
+                         (seed, name))
+        for stream, value in enumerate(values):
+            yield released.trial(column_key("auc", {"event": name}), stream, seed, value)
 
 
 def stay_of(steps: np.ndarray, added: np.ndarray, branches: tuple[Branch, ...],

@@ -98,10 +98,13 @@ def run_report(job: Job) -> None:
         worker.load_state(fitted_state(job.inputs))
         transcript = _released(worker, sums, branches, event, seen, _bits(job, streams))
         reports = _rendered(worker, transcript, asked)
+        fresh = fresh_of(transcript.released)
+        if all(b.noise is None for b in branches):  # all passes in clear: fresh is what the method says of it
+            fresh &= said_in(_rendered(worker, transcript, asked, "isolated"))
     with PublicWorker(spec, job.config["profile"], isolation) as again:
         again.load_state(fitted_state(job.inputs))
         same = _replayed(again, transcript, branches, event, asked, reports, strict=not declared)
-    _write(job, streams, order, transcript, reports, {"isolation": isolation.as_dict(), "replayed": same})
+    _write(job, streams, order, transcript, reports, fresh, {"isolation": isolation.as_dict(), "replayed": same})
 
 
 def _order(job: Job, streams: PartialStreams) -> np.ndarray:
@@ -169,14 +172,18 @@ def _released(worker: PublicWorker, sums: Mapping[str, np.ndarray], branches: tu
     return Transcript(whole["released"], whole["scales"], whole["residuals"], spends)
 
 
-def _rendered(worker: PublicWorker, transcript: Transcript, public: Mapping[str, Any]) -> np.ndarray:
-    """Reports float64 (N, T, 12), block by block. Raises PluginError on another shape or an infinite value."""
+def _rendered(worker: PublicWorker, transcript: Transcript, public: Mapping[str, Any],
+              decoding: str = "assembled") -> np.ndarray:
+    """Reports float64 (N, T, 12), block by block. Raises PluginError on another shape or an infinite value.
+
+    decoding: "isolated" = each window without memory of the others, NaN where nothing is said of it.
+    """
     out = []
     (count, slots), by = public["asked"].shape, _stretch(public)
     for index, size in blocks(count):
         arrays = {f"{i}:{n}": v[k] * by for i, k in enumerate(index) for n, v in transcript.released.items()}
         _, found = worker.call({"op": "render", "clips": len(index), "public": _facts_of(public, index),
-                                "decoding": "assembled"}, arrays)
+                                "decoding": decoding}, arrays)
         made = found.get("frames")
         wanted = (BLOCK, slots, len(COMPONENTS))
         if made is None or made.shape != wanted or made.dtype != np.float64 or np.isinf(made).any():
@@ -227,8 +234,13 @@ def shown_of(reads: np.ndarray) -> np.ndarray:
     return np.repeat(reads, [e.dim for e in EXPERTS], axis=-1)
 
 
+def said_in(reports: np.ndarray) -> np.ndarray:
+    """bool (N, T, experts): does the report (N, T, 12) of a window say something of an expert's components?"""
+    return np.stack([~np.isnan(reports[..., columns(e.name)]).all(axis=2) for e in EXPERTS], axis=2)
+
+
 def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
-           checked: dict[str, Any]) -> None:
+           fresh: np.ndarray, checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
     names = {int(e): rng.bytes(8).hex() for e in sorted(set(order[:, 0]))}
     release, vault = job.out / "release", job.out / "vault"
@@ -236,7 +248,7 @@ def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Tra
     vault.mkdir()
     reads = streams.reads[streams.test()[order[:, 0]]] & \
         [not streams.absent[columns(e.name)].all() for e in EXPERTS]  # (N, 4)
-    fresh = fresh_of(transcript.released) & reads[:, None]
+    fresh = fresh & reads[:, None]
     reports = np.where(shown_of(reads)[:, None] & ~streams.absent, reports, np.nan)  # public: what nobody reads there
     pq.write_table(_table(reports, fresh, [names[int(e)] for e in order[:, 0]], order[:, 1]),
                    release / "reports.parquet")

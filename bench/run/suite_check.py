@@ -10,6 +10,7 @@ from typing import Any
 from bench import registry
 from bench.asset_list import ASSETS
 from bench.diagnostics import Assignments, Diagnostic, Probe, Repeat, Reread
+from bench.distinguishers import Distinguisher
 from bench.errors import ConfigError, PluginError, nearest
 from bench.measures import (
     Column,
@@ -29,7 +30,8 @@ from bench.run.suite import Suite
 WRITES: dict[type, tuple[str, ...]] = {
     Match: ("fit", "embed", "state", "load"), Recover: ("fit", "recover", "state", "load"), Compare: ("score",),
     Probe: ("scores",), Repeat: ("agreement",), Assignments: ("load",), VideoMetric: ("values",),
-    SetMetric: ("embed", "distance"), Evaluator: ("fit", "predict", "state", "load"), Stream: ("auc",)}
+    SetMetric: ("embed", "distance"), Evaluator: ("fit", "predict", "state", "load"), Stream: ("auc",),
+    Distinguisher: ("fit", "score")}
 STATISTICS: dict[type, tuple[str, ...]] = {SetMetric: ("jackknife",), Evaluator: ("mean", "uar"),
                                            Diagnostic: ("mean", "jackknife"), ReportMetric: ("mean", "jackknife")}
 IDS: dict[type, tuple[str, ...]] = {Identify: ("top1",), Compare: ("top1",), Match: ("eer", "tar", "dir",
