@@ -11,12 +11,16 @@ from bench.ranking import board_key
 
 @dataclass(frozen=True)
 class Block:
-    """One table: rows of cells under columns, and the lines printed below it. rows[i][1][j] belongs to columns[j]."""
+    """One table: rows of cells under columns, and the lines printed below it. rows[i][1][j] belongs to columns[j].
+
+    limits: what the claim allows is printed beside every number.
+    """
 
     caption: str
     columns: tuple[Cell, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     footer: tuple[str, ...]
+    limits: bool = False
 
     def cells(self) -> list[Cell]:
         return [cell for _, cells in self.rows for cell in cells]

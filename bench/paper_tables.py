@@ -7,7 +7,7 @@ own. A measurement that a row lacks is a dash, with the command that would produ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.blocks import Block, by_board, footer, matrix, row_label, row_of
@@ -118,7 +118,7 @@ def _variants(*names: str | None) -> tuple[tuple[str, str | None], ...]:
 def ceilings(cells: Sequence[Cell]) -> list[Block]:
     """Every measurement that a claim limits: the number beside the most (of an error rate the least) that it allows."""
     limited = [cell for cell in cells if finite(cell.get("ceiling"))]
-    made = [matrix(f"What the claims allow: {dataset}, {profile} profile", group)
+    made = [replace(matrix(f"What the claims allow: {dataset}, {profile} profile", group), limits=True)
             for (_, dataset, profile), group in by_board(limited).items()]
     return made or [Block("What the claims allow", (), (), ("no measured row has a claim: veilbench run mini",))]
 

@@ -30,6 +30,7 @@ from bench.display import (
     counted,
     decimals,
     diagnostic,
+    exceeds,
     families,
     family,
     finite,
@@ -95,6 +96,14 @@ def _measured(cell: Cell) -> str:
     return text + (f" ({_short(status_text(cell))})" if status_text(cell) else "")
 
 
+def _limit(cell: Cell) -> str:
+    """`, allowed ≤ 0.349`, and whether the whole interval lies beyond it."""
+    if not finite(cell.get("ceiling")):
+        return ""
+    return f", allowed {'≥' if cell['metric'] == 'eer' else '≤'} {number(cell['ceiling'], 3)}" + (
+        ": EXCEEDS ITS CLAIM" if exceeds(cell) else "")
+
+
 def _short(status: str) -> str:
     """`invalid` of `invalid: a long reason`: the reason is a note below the table, once."""
     return status if len(status) <= SHORT else status.partition(":")[0]
@@ -123,7 +132,7 @@ def _grid(block: Block) -> tuple[list[list[str]], list[str]]:
     for label, cells in block.rows:
         line = [label]
         for cell in cells:
-            text = _measured(cell)
+            text = _measured(cell) + (_limit(cell) if block.limits else "")
             if (note := _note(cell)):
                 text += f" [{notes.setdefault(note, len(notes) + 1)}]"
             line.append(text)
@@ -140,8 +149,9 @@ def _narrow(blocks: Sequence[Block]) -> list[Block]:
             continue
         titles = families(block.columns[0])
         kept = {name: [i for i, c in enumerate(block.columns) if family(c) == name] for name in titles}
-        made = [Block(f"{block.caption}. {titles[name]}", tuple(block.columns[i] for i in index),
-                      tuple((label, tuple(cells[i] for i in index)) for label, cells in block.rows), ())
+        made = [replace(block, caption=f"{block.caption}. {titles[name]}", footer=(),
+                        columns=tuple(block.columns[i] for i in index),
+                        rows=tuple((label, tuple(cells[i] for i in index)) for label, cells in block.rows))
                 for name, index in kept.items() if index]
         parts += [*made[:-1], replace(made[-1], footer=block.footer)]
     return parts
@@ -200,7 +210,8 @@ def _latex(blocks: Sequence[Block]) -> str:
 
 def _csv(blocks: Sequence[Block]) -> str:
     """One line per method, every digit; value, lo, hi, chance, n, people, status, digest, to_measure per column."""
-    keys = ("value", "lo", "hi", "chance", "n", "people", "status", "digest")
+    keys = ("value", "lo", "hi", "chance", *(("ceiling",) if any(block.limits for block in blocks) else ()), "n",
+            "people", "status", "digest")
     names = list(dict.fromkeys(column_name(c) for block in blocks for c in block.cells()))
     head = ["method", "variant", "dataset", "profile", "lane", "unit", "adjacency", "epsilon", "delta", "draws",
             "seeds"]

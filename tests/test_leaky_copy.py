@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from bench import registry, seeds, store
+from bench import exchange, registry, seeds, store
 from bench.board import SiteData, build_site
 from bench.privacy.accounting import price
 from bench.privacy.bits import SeededBits
@@ -88,8 +88,8 @@ def row(work: WorkFolder, name: str, trials: list[Trial], claim: dict, **more) -
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory):
-    """{method: its cell}, read back from a database: controls, TADP, and the copy with the claim of TADP."""
+def work(tmp_path_factory) -> WorkFolder:
+    """A work folder with its database: controls, TADP, and the copy with the claim of TADP."""
     honest = TADP(adaptive=False)
     facts = {"full_claim": claim_to(full_claim(honest))}
     claim = {"claim": short_claim(facts), "loss": loss_of(facts), "lane": "enforced"}
@@ -100,6 +100,12 @@ def cells(tmp_path_factory):
     row(work, "leaky", named(released(Leaky())), **claim)
     store.rebuild(work, work.root / "veilbench.duckdb")
     assert store.check(work, work.root / "veilbench.duckdb") == []
+    return work
+
+
+@pytest.fixture(scope="module")
+def cells(work) -> dict:
+    """{method: its cell}, read back from the database."""
     return {c["method"]: c for c in store.read_cells(work.root / "veilbench.duckdb")}
 
 
@@ -120,6 +126,16 @@ def test_the_copy_exceeds_the_ceiling_and_the_true_one_does_not(cells):
 def test_a_column_that_never_ranks_is_flagged_all_the_same(cells):
     assert "exceeds its own claim" in unranked_reason({**cells["leaky"], "role": "descriptive", "better": "none"})
     assert unranked_reason({**cells["honest"], "role": "descriptive"}) == "descriptive: never ranked"
+
+
+def test_an_import_of_another_machine_is_flagged_too(work, tmp_path):
+    exchange.export(work.root / "veilbench.duckdb", tmp_path / "export")
+    other = WorkFolder(tmp_path / "other")
+    (other.root / "stages").mkdir(parents=True)
+    exchange.import_folder(other, tmp_path / "export")
+    store.rebuild(other, other.root / "veilbench.duckdb")
+    found = {c["method"]: unranked_reason(c) for c in store.read_cells(other.root / "veilbench.duckdb")}
+    assert "exceeds its own claim" in found["leaky"] and found["honest"] == ""
 
 
 def test_the_board_and_the_site_flag_it(cells, tmp_path):

@@ -119,6 +119,13 @@ def test_ceilings_lists_only_what_a_claim_limits():
              cell("top1", 0.9, attack="plr", method="original")]
     found = listed("ceilings", cells)
     assert [(c["method"], c["value"], c["ceiling"]) for c in found] == [("tadp", 0.2, 0.35)]
+    text = table("ceilings", cells)
+    assert "allowed ≤ 0.350" in text and "EXCEEDS" not in text
+    over = cell("top1", 0.6, attack="plr", ceiling=0.35, **TADP | {"variant": "leaky"})
+    assert table("ceilings", [*cells, over]).count("EXCEEDS ITS CLAIM") == 1
+    head, line = csv.reader(io.StringIO(table("ceilings", cells, format="csv")))
+    assert line[head.index("plr top1 ceiling")] == "0.35"
+    assert "allowed" not in table("tadp-3", cells) and "ceiling" not in table("tadp-3", cells, format="csv")
 
 
 # ---- numbers from elsewhere ----------------------------------------------------------------------------------------
