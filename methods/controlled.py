@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from bench import Anonymizer, DataError, Diverged, Video, method
 from bench.nets.descent import Descent, Pace, batches
-from bench.nets.development import as_frames, as_pictures, classes, frames_of, mirrored
+from bench.nets.development import as_frames, as_pictures, classes, frames_of, mirrored, some_of
 from bench.nets.image import frame_classifier
 from bench.nets.judges import scaled
 from bench.nets.sigmoid_unet import SigmoidUNet
@@ -29,6 +29,7 @@ FRAMES_AT_ONCE = 32
 class Size:
     """Channels of the three U-Nets, networks of the controllers, epochs and rates of each stage, in this order:
     U-Nets copy, identity controllers, stage 1, expression controller, compensator copies, stage 2.
+    videos: most development videos that are read; where there are more, as many are drawn.
     """
 
     low: int
@@ -36,6 +37,7 @@ class Size:
     compensator: int
     controller: str
     start: str | None
+    videos: int
     frames_per_video: int
     batch: int
     epochs: tuple[int, int, int, int, int, int]
@@ -43,10 +45,11 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(low=8, high=4, compensator=8, controller="resnet10t", start=ASSET, frames_per_video=3, batch=32,
-                 epochs=(2, 3, 2, 2, 1, 2), rates=(3e-3, 2e-3, 1e-3, 1e-3, 3e-3, 1e-3)),
-    "paper": Size(low=64, high=64, compensator=64, controller="resnet50", start=None, frames_per_video=16, batch=32,
-                  epochs=(200, 200, 300, 200, 200, 300), rates=(1e-5, 1e-4, 1e-4, 1e-4, 1e-5, 1e-4)),
+    "tiny": Size(low=8, high=4, compensator=8, controller="resnet10t", start=ASSET, videos=300, frames_per_video=3,
+                 batch=32, epochs=(2, 3, 2, 2, 1, 2), rates=(3e-3, 2e-3, 1e-3, 1e-3, 3e-3, 1e-3)),
+    "paper": Size(low=64, high=64, compensator=64, controller="resnet50", start=None, videos=100_000,
+                  frames_per_video=16, batch=32, epochs=(200, 200, 300, 200, 200, 300),
+                  rates=(1e-5, 1e-4, 1e-4, 1e-4, 1e-5, 1e-4)),
 }
 
 
@@ -61,12 +64,12 @@ class Controlled(Anonymizer):
 
     Kept: the single-level split, two separate networks, frozen controllers with the sign of their cross entropy turned
     and no bound on it, rejoining, compensation under a frozen expression controller; U-Nets that first learn to copy
-    by L1. Scaled: in `tiny` narrow U-Nets and small ResNets, a few epochs; a U-Net stands in for the compensator (the
-    published one is U-ViT, 28 layers of width 1,152 behind a latent autoencoder) in `paper` too. Ours by inference:
-    the published code does not run, so these are readings of it. The three fine bands are three pictures for one U-Net
-    of three channels; what stage 1 made is rounded to 8 bits before it is compensated; each controller learns people
-    on its own band, and expressions on single original frames, in `tiny` from the shared network `feature_method`;
-    F_fc starts as a copy of what it reads. No weights are published, so none can be loaded.
+    by L1. Scaled: in `tiny` narrow U-Nets, small ResNets, a few epochs of 300 videos at most; a U-Net stands in for the
+    compensator (the published one is U-ViT, 28 layers of width 1,152 behind a latent autoencoder) in `paper` too. Ours
+    by inference: the published code does not run, so these are readings of it. The three fine bands are three pictures
+    for one U-Net of three channels; what stage 1 made is rounded to 8 bits before it is compensated; each controller
+    learns people on its own band, and expressions on single original frames, in `tiny` from the shared network
+    `feature_method`; F_fc starts as a copy of what it reads. No weights are published, so none can be loaded.
 
     Source: Xu, Ahmedt-Aristizabal, Petersson, Wang and Li, "Facial Expression Recognition with Controlled Privacy
     Preservation and Feature Compensation", WACV 2025, arXiv:2412.00277; of the paper its abstract and figure were
@@ -94,8 +97,9 @@ class Controlled(Anonymizer):
     def fit(self, data: Any, assets: Mapping[str, Any], ctx: Any) -> None:
         """All stages, on frames of the training people. Raises Diverged when a loss is not finite or does not fall."""
         size = SIZES[ctx.profile]
-        people, faces = classes(data.train, "identity"), classes(data.train, "expression")
-        frames, owners = frames_of(data.train, size.frames_per_video, ctx.rng("frames"))
+        videos = some_of(data.train, size.videos, ctx.rng("videos"))
+        people, faces = classes(videos, "identity"), classes(videos, "expression")
+        frames, owners = frames_of(videos, size.frames_per_video, ctx.rng("frames"))
         torch.manual_seed(ctx.torch_seed("weights"))
         self._build(size.low, size.high, size.compensator if self.compensation else 0)
         teacher, started = _Teacher(size, ctx), self._started(size, int(faces.max()) + 1, assets)

@@ -85,11 +85,13 @@ def test_a_method_keeps_the_contract_in_its_worker(spec):
     if cls.fits or issubclass(cls, PrivateMethod):
         pytest.skip("tested with its fit, or below with its claim")
     with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
-        first, again, other = (worker.release(given, seed) for seed in (5, 5, 6))
-    with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
-        elsewhere = worker.release(given, 5)
+        first, other, again = (worker.release(given, seed) for seed in (5, 6, 5))
     assert first.frames.shape == before.shape and first.frames.dtype == np.uint8 and first.fps == 29.97
-    assert first.frames.tobytes() == again.frames.tobytes() == elsewhere.frames.tobytes()
+    assert first.frames.tobytes() == again.frames.tobytes()
+    if Spec.parse(spec).variant is None:  # a variant is the same code with other numbers
+        with MethodWorker(Spec.parse(spec), "tiny", call_s=120) as worker:
+            elsewhere = worker.release(given, 5)
+        assert first.frames.tobytes() == elsewhere.frames.tobytes()
     assert other.frames.shape == before.shape
     np.testing.assert_array_equal(given.frames, before)
     hides = registry.get("methods", Spec.parse(spec).name).control != "positive"

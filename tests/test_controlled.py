@@ -11,7 +11,7 @@ from learning import context, numbers, people, read_by
 
 from bench import Video, registry, seeds
 from bench.errors import DataError, Diverged
-from bench.nets.development import as_pictures
+from bench.nets.development import as_pictures, some_of
 from bench.nets.wavelet import join_bands, split_bands
 
 
@@ -190,6 +190,12 @@ def test_the_variant_fits_without_a_compensator_and_the_same_each_time(module):
     one, other = (fitted("controlled@stage1") for _ in range(2))
     assert set(one.networks) == {"low", "high"} and set(one.controllers) == {"low", "high"}
     assert all((one.state()[k] == v).all() for k, v in other.state().items())
+
+
+def test_no_more_videos_are_read_than_the_size_says():
+    drawn = some_of(list(range(40)), 7, seeds.derive(1, "some"))
+    assert len(set(drawn)) == 7 and drawn == sorted(drawn) and drawn != list(range(7))
+    assert some_of(list(range(7)), 7, None) == list(range(7))  # nothing is drawn where all are read
 
 
 def test_both_profiles_hold_a_configuration():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,8 @@ from bench.data.clips import Clips, write_clips
 from bench.errors import DataError, Diverged, Undefined
 from bench.publish import _counts
 from bench.registry import Spec
-from bench.run import stage_attack
+from bench.releasing import release_video
+from bench.run import frame_release, stage_attack
 from bench.run.cache import WorkFolder, write_json
 from bench.run.released import open_release, people_of
 from bench.run.stage_metric import run_metric
@@ -223,9 +226,18 @@ class Counter(Anonymizer):
 '''
 
 
-def test_what_a_method_counts_stands_in_its_release_and_goes_to_its_page(small, tmp_path, monkeypatch):
-    (tmp_path / "counter.py").write_text(COUNTER, encoding="utf-8")
-    monkeypatch.setenv(registry.EXTRA, str(tmp_path / "counter.py"))
+@pytest.fixture
+def counter(tmp_path, monkeypatch):
+    """The plug-in file COUNTER, known beside the others while a test runs; may be written anew."""
+    path = tmp_path / "counter.py"
+    path.write_text(COUNTER, encoding="utf-8")
+    monkeypatch.setenv(registry.EXTRA, os.pathsep.join([os.environ[registry.EXTRA], str(path)]))
+    registry._locations.cache_clear()
+    yield path
+    registry._locations.cache_clear()
+
+
+def test_what_a_method_counts_stands_in_its_release_and_goes_to_its_page(small, tmp_path, counter):
     work = WorkFolder(tmp_path)
     folder = work.stage("release", "ab" * 32)
     folder.mkdir(parents=True)
@@ -238,11 +250,19 @@ def test_what_a_method_counts_stands_in_its_release_and_goes_to_its_page(small, 
                                             "count": sum(n // 2 for n in frames), "frames": sum(frames)}]
 
 
-def test_a_method_with_a_claim_counts_nothing_outwards(tmp_path, monkeypatch):
+def test_what_a_method_counts_in_a_users_own_video_is_said(tmp_path, counter, monkeypatch):
+    def without_detector(source, output, process, lossless):
+        for clip in range(2):
+            process(np.zeros((4, 8, 8, 3), np.uint8), 25, ("face", 0, "clip", clip))
+        return frame_release.FrameReleaseReport(Fraction(25), 8, 8, 0, frames=8, seen=8)
+    monkeypatch.setattr(frame_release, "release_file", without_detector)
+    said = list(release_video("counter", tmp_path / "a.mp4", tmp_path / "b.mp4", False, tmp_path))
+    assert "The method says of the face crops: frames skipped: 4." in said
+
+
+def test_a_method_with_a_claim_counts_nothing_outwards(counter):
     """A count is an answer about the videos, and no noise hides it."""
-    (tmp_path / "counter.py").write_text(COUNTER.replace("    counts", '    lane = "declared"\n    counts'),
-                                         encoding="utf-8")
-    monkeypatch.setenv(registry.EXTRA, str(tmp_path / "counter.py"))
+    counter.write_text(COUNTER.replace("    counts", '    lane = "declared"\n    counts'), encoding="utf-8")
     with MethodWorker(Spec("counter"), "tiny") as worker:
         worker.release(Video(np.zeros((4, 8, 8, 3), np.uint8)), 1)
         assert worker.call({"op": "counts"})[0] == {"counts": {}}

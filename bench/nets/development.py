@@ -42,6 +42,13 @@ def frames_of(samples: Sequence[Any], per_video: int, rng: np.random.Generator) 
     return np.concatenate(frames), np.array(owners)
 
 
+def some_of(samples: Sequence[Any], most: int, rng: np.random.Generator) -> list[Any]:
+    """All samples, or as many as `most` drawn from them, in their order."""
+    if len(samples) <= most:
+        return list(samples)
+    return [samples[i] for i in np.sort(rng.choice(len(samples), most, replace=False))]
+
+
 def draw_frames(samples: Sequence[Any], count: int, rng: np.random.Generator) -> np.ndarray:
     """uint8 (V, count, S, S, 3): random frames of each development video, in order; repeated where it is too short.
 
