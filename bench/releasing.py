@@ -80,11 +80,12 @@ def _reports(spec: Spec, facts: Mapping[str, Any], source: Path, output: Path, l
     check_output(source, output)
     state = load_tensors(_fitted(WorkFolder(workdir), spec)) if facts["fits"] else {}
     made = release_reports(spec, facts, state, source, camera_of(camera or source.parent))
-    card = ["Noise of the operating system, drawn by the harness; isolation "
-            f"{made.isolation.text}", "", *lines(report(made.claim, str(spec)) | {"lane": facts["lane"]})]
+    card = [f"Noise of the operating system, drawn by the harness; isolation {made.isolation.text}",
+            "Until a part is released for the first time, the public median of the recordings on which the method was "
+            "fitted stands in its place.", "", *lines(report(made.claim, str(spec)) | {"lane": facts["lane"]})]
     write_transcript(output, spec, facts, made, card)
-    yield f"Wrote {output} and {output.with_suffix('.txt').name}: {len(made.reports)} reports of a minute each; " \
-          "nothing of the pictures."
+    yield f"Wrote {output} and {output.with_suffix('.txt').name}: one report for each of {len(made.reports)} " \
+          "minutes, nothing of the pictures."
     yield from (f"  {r.text}" for r in made.reports)
     yield from card
     yield from owners_lines(made)

@@ -172,7 +172,7 @@ def test_people_on_a_real_walkway_are_counted_better_than_by_the_best_constant()
             for k in range(FIRST, FIRST + len(BY_EYE))]
     true = np.array(BY_EYE)
     error, constant = np.abs(seen - true).mean(), np.abs(true - np.median(true)).mean()
-    assert error < 0.6 * constant  # measured: 0.65 against 1.7; OpenCV's people detector: 2.6
+    assert error < 0.6 * constant  # measured: 0.65 against 1.7; OpenCV's people detector: 3
 
 
 @pytest.mark.real

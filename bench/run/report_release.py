@@ -22,6 +22,7 @@ from bench.errors import ConfigError
 from bench.pictures import cannot_write
 from bench.privacy.accounting import Price, price
 from bench.privacy.bits import OsBits
+from bench.privacy.claim_table import claim_to
 from bench.privacy.claims import EventClaim, FullClaim
 from bench.privacy.contract import CHUNK_STEPS, Branch
 from bench.privacy.windows import clip_chunks, release_windows, window_sums
@@ -155,7 +156,7 @@ def write_transcript(output: Path, spec: Spec, facts: Mapping[str, Any], made: T
                      card: Sequence[str]) -> None:
     """Write OUTPUT.json and OUTPUT.txt: both whole, or neither is changed. Raises EnvironmentFault (disk, rights)."""
     table = {"schema": 1, "method": spec.name, "variant": spec.variant, "lane": facts["lane"],
-             "claim": facts["full_claim"], "price": {k: str(v) if v == float("inf") else v
+             "claim": claim_to(made.claim), "price": {k: str(v) if v == float("inf") else v
                                                      for k, v in made.cost.as_dict().items()},
              "noise": "os", "isolation": made.isolation.as_dict(), "window_s": WINDOW_S,
              "reports": [r.as_dict() for r in made.reports], "card": list(card)}

@@ -20,7 +20,7 @@ from bench.traffic import CHUNK_FRAMES, COMPONENTS, EXPERTS, columns
 PEOPLE = ("parts", "hog")
 EMPTY_FRAMES = 8  # public pictures that a background is learnt on, at most
 HOG_HEIGHT_PX = 576  # higher pictures are made smaller before people are looked for
-_HOG_LEAST, _HOG_STEP = 0.5, 1.05  # weight of a detection, step of the scales
+_HOG_LEAST, _HOG_STEP = 0.5, 1.1  # weight of a detection, step of the scales
 _FAR = 30.0  # grey levels by which a pixel must differ from the background, or from itself a second away
 _MOVED = 0.15  # share of an object's pixels that must differ a second away for it to count as moving
 _GAIN, _HAZE, _STREAKS = 0.7, 40.0, 0.0025  # of a picture beside the empty one: see weather()
