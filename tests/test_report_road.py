@@ -124,6 +124,25 @@ def test_an_attack_that_learns_reads_the_same_release(finished, tmp_path, monkey
     assert 0 <= trials["value"][trials["column"] == "auc[event=flip]"].mean() <= 1
 
 
+def test_samples_are_shown_of_datasets_that_may_be_shown(finished, tmp_path, monkeypatch):
+    from bench import transcripts
+
+    work = WorkFolder(finished)
+    records = [r for r in work.finished("report") if r["identity"]["config"]["method"] in ("task_dp", "vtpm_style")]
+    found = [s for r in records for s in transcripts.samples(work, [r], tmp_path)]
+    assert len(found) == 2 and all(len(s["rows"]) == 10 and s["picture"] is None for s in found)
+    assert [r["original"] for r in found[0]["rows"]] == [r["original"] for r in found[1]["rows"]]
+    assert all(a["original"] != a["released"] for s in found for a in s["rows"])
+
+    class Hidden(PartialStreams):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self.info = {**self.info, "publishable": False}
+
+    monkeypatch.setattr(transcripts, "PartialStreams", Hidden)
+    assert not list(transcripts.samples(work, records, tmp_path))
+
+
 def stages_of(folder, kind):
     return next(r["folder"] for r in WorkFolder(folder).finished(kind))
 

@@ -98,6 +98,7 @@ class TADP(PrivateMethod):
         norms = medians(sources, self.clip)
         arrays |= {f"clip.{b}": np.float64([self.clip[b]]) for b in BRANCHES}
         arrays |= {f"median.{b}": np.float64([norms[b]]) for b in BRANCHES}
+        arrays["temperature"] = np.float64([self.temperature])
         if not self.quantized_rows:
             arrays = {k: v for k, v in arrays.items() if not k.startswith("codebook:")}
         torch.manual_seed(ctx.torch_seed("weights"))
