@@ -23,8 +23,7 @@ HOG_HEIGHT_PX = 576  # higher pictures are made smaller before people are looked
 _HOG_LEAST, _HOG_STEP = 0.5, 1.1  # weight of a detection, step of the scales
 _FAR = 30.0  # grey levels by which a pixel must differ from the background, or from itself a second away
 _MOVED = 0.15  # share of an object's pixels that must differ a second away for it to count as moving
-_GAIN, _HAZE, _STREAKS = 0.7, 40.0, 0.0025  # of a picture beside the empty one: see weather()
-_SURE = 0.05  # of a phase correlation
+_GAIN, _HAZE, _STREAKS, _SURE = 0.7, 40.0, 0.0025, 0.05  # see weather(); of a phase correlation
 _SIGNS, _WEATHER = EXPERTS[2].components, EXPERTS[3].components
 
 
@@ -131,9 +130,10 @@ class ChunkExperts:
 
     @cached_property
     def inside(self) -> np.ndarray:
-        """bool (H, W): the part of the picture that is counted."""
-        inside = np.zeros(self.frames.shape[1:3], dtype=bool)
-        left, top, wide, high = self.camera.view_px or (0, 0, inside.shape[1], inside.shape[0])
+        """bool (H, W): what is counted."""
+        high, wide = self.frames.shape[1:3]
+        inside = np.zeros((high, wide), dtype=bool)
+        left, top, wide, high = self.camera.view_px or (0, 0, wide, high)
         inside[top:top + high, left:left + wide] = True
         return inside
 
