@@ -90,9 +90,9 @@ def test_a_chunk_is_read_alike_alone_and_after_any_others():
 
 
 def test_every_chunk_gets_experts_and_a_background_of_its_own(monkeypatch):
-    made = []
-    model = cv2.createBackgroundSubtractorMOG2
-    monkeypatch.setattr(experts.cv2, "createBackgroundSubtractorMOG2", lambda **k: made.append(model(**k)) or made[-1])
+    made, model = [], cv2.createBackgroundSubtractorMOG2
+    monkeypatch.setattr(experts.cv2, "createBackgroundSubtractorMOG2",
+                        lambda *a, **k: made.append(model(*a, **k)) or made[-1])
     for seed in range(3):
         read_chunk(scene(seed=seed), CAMERA)
     assert len({id(m) for m in made}) == 3
@@ -126,6 +126,7 @@ def test_an_expert_that_fails_gives_the_fixed_vector_and_is_told(monkeypatch, fa
 
 @pytest.mark.parametrize("change, message", [
     ({"people": "yolo"}, "is not known of a camera"), ({"sign": "yield"}, "is not known of a camera"),
+    ({"view_px": (50, 0, 48, 64)}, "not lie in the picture"), ({"view_px": (0, 0, 0, 9)}, "not lie in the picture"),
     ({"person_px": (0, 5)}, "positive areas"), ({"vehicle_px": (10, 10)}, "positive areas")])
 def test_a_camera_that_cannot_be_is_refused(change, message):
     with pytest.raises(DataError, match=message):
@@ -181,3 +182,5 @@ def test_hog_sees_some_people_on_a_real_walkway():
     frames = np.stack(list(video.iter_frames(VTEST, fps=2))[4 * 25:4 * 26])
     found = read_chunk(frames, Camera(people="hog"))
     assert not found.failed and 2 <= found.steps[columns("pedestrian")].sum() / 4 <= BY_EYE[25 - FIRST]
+    corner = Camera(people="hog", view_px=(0, 0, 60, 60))
+    assert not read_chunk(frames, corner).steps[columns("pedestrian")].any()

@@ -23,8 +23,7 @@ HOG_HEIGHT_PX = 576  # higher pictures are made smaller before people are looked
 _HOG_LEAST, _HOG_STEP = 0.5, 1.1  # weight of a detection, step of the scales
 _FAR = 30.0  # grey levels by which a pixel must differ from the background, or from itself a second away
 _MOVED = 0.15  # share of an object's pixels that must differ a second away for it to count as moving
-_GAIN, _HAZE, _STREAKS = 0.7, 40.0, 0.0025  # of a picture beside the empty one: see weather()
-_SURE = 0.05  # of a phase correlation
+_GAIN, _HAZE, _STREAKS, _SURE = 0.7, 40.0, 0.0025, 0.05  # see weather(); of a phase correlation
 _SIGNS, _WEATHER = EXPERTS[2].components, EXPERTS[3].components
 
 
@@ -58,6 +57,11 @@ class Camera:
             raise DataError(f"vehicle_px = {self.vehicle_px}, person_px = {self.person_px}.",
                             "They are the areas of one vehicle and one person in the picture, at its top and bottom.",
                             "Give positive areas, those of a vehicle larger.")
+        left, top, wide, high = self.view_px or (0, 0, 1, 1)
+        if min(wide, high) < 1 or self.empty is not None and (
+                left + wide > self.empty.shape[2] or top + high > self.empty.shape[1]):
+            raise DataError(f"view_px = {self.view_px} does not lie in the picture.", "Nothing would be counted.",
+                            "Give left, top, width and height in pixels of the video.")
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -125,20 +129,25 @@ class ChunkExperts:
         return np.stack(out)
 
     @cached_property
+    def inside(self) -> np.ndarray:
+        """bool (H, W): what is counted."""
+        high, wide = self.frames.shape[1:3]
+        inside = np.zeros((high, wide), dtype=bool)
+        left, top, wide, high = self.camera.view_px or (0, 0, wide, high)
+        inside[top:top + high, left:left + wide] = True
+        return inside
+
+    @cached_property
     def foreground(self) -> np.ndarray:
         """bool (4, H, W): far from a background that was learnt on public pictures just now and stays as it is."""
-        model = cv2.createBackgroundSubtractorMOG2(history=EMPTY_FRAMES, varThreshold=_FAR, detectShadows=False)
+        model, masks = cv2.createBackgroundSubtractorMOG2(EMPTY_FRAMES, _FAR, detectShadows=False), []
         assert self.camera.empty is not None
         for picture in self.camera.empty[:EMPTY_FRAMES]:
             model.apply(cv2.medianBlur(picture, 3))
-        masks = []
         for frame in self.cleared:
             mask = model.apply(frame, learningRate=0)
             masks.append(cv2.morphologyEx(mask, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)) > 0)
-        left, top, wide, high = self.camera.view_px or (0, 0, *self.frames.shape[2:0:-1])
-        inside = np.zeros(self.frames.shape[1:3], dtype=bool)
-        inside[top:top + high, left:left + wide] = True
-        return np.stack(masks) & inside
+        return np.stack(masks) & self.inside
 
     @cached_property
     def changed(self) -> np.ndarray:
@@ -202,8 +211,9 @@ class ChunkExperts:
             if shrink < 1:
                 image = cv2.resize(image, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
             boxes, weights = finder.detectMultiScale(image, winStride=(8, 8), scale=_HOG_STEP)
-            kept = np.asarray(boxes, dtype=float).reshape(-1, 4)[np.ravel(weights) > _HOG_LEAST]
-            out.append(np.round(kept / shrink).astype(int))
+            kept = np.asarray(boxes, dtype=float).reshape(-1, 4)[np.ravel(weights) > _HOG_LEAST] / shrink
+            across, down = np.clip(kept[:, :2] + kept[:, 2:] / 2, 0, np.array(self.inside.T.shape) - 1).astype(int).T
+            out.append(np.round(kept).astype(int)[self.inside[down, across]])
         return out
 
     @cached_property
@@ -277,7 +287,7 @@ def _streaks(frame: np.ndarray) -> float:
 
 
 def _contrast(picture: np.ndarray) -> np.ndarray:
-    """A picture (h, w, 3) without its mean light and contrast."""
+    """A picture (h, w, 3) without its light."""
     return (picture - picture.mean()) / (picture.std() + 1e-6)
 
 

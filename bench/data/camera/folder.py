@@ -21,7 +21,7 @@ import numpy as np
 from bench.data.camera.experts import EMPTY_FRAMES, Camera
 from bench.errors import DataError, UserError, nearest
 from bench.traffic import CHUNK_FRAMES, COMPONENTS, EXPERTS, columns
-from bench.video import iter_frames
+from bench.video import iter_frames, probe
 
 SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".flv", ".webm")
 PICTURES = (".png", ".jpg", ".jpeg")
@@ -100,7 +100,8 @@ def _empty(folder: Path) -> np.ndarray | None:
                 raise DataError(f"{path} cannot be read as a picture.", "", "Save it again, or leave it out.")
             found.append(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
         elif path.suffix.lower() in SUFFIXES:
-            found += list(iter_frames(path, fps=1))
+            seconds = max(1, float(probe(path).duration))
+            found += list(iter_frames(path, fps=min(1.0, EMPTY_FRAMES / seconds)))[:EMPTY_FRAMES]
     if len({picture.shape for picture in found}) > 1:
         raise DataError(f"The pictures in {folder} have different sizes.", "They show one view.",
                         "Keep those of the size of the videos.")
