@@ -46,7 +46,7 @@ class Size:
 
 SIZES = {
     "tiny": Size(low=8, high=4, compensator=8, controller="resnet10t", start=ASSET, videos=300, frames_per_video=3,
-                 batch=32, epochs=(2, 3, 2, 2, 1, 2), rates=(3e-3, 2e-3, 1e-3, 1e-3, 3e-3, 1e-3)),
+                 batch=32, epochs=(6, 3, 2, 2, 3, 2), rates=(3e-3, 2e-3, 3e-4, 1e-3, 3e-3, 1e-3)),
     "paper": Size(low=64, high=64, compensator=64, controller="resnet50", start=None, videos=100_000,
                   frames_per_video=16, batch=32, epochs=(200, 200, 300, 200, 200, 300),
                   rates=(1e-5, 1e-4, 1e-4, 1e-4, 1e-5, 1e-4)),
@@ -69,7 +69,8 @@ class Controlled(Anonymizer):
     by inference: the published code does not run, so these are readings of it. The three fine bands are three pictures
     for one U-Net of three channels; what stage 1 made is rounded to 8 bits before it is compensated; each controller
     learns people on its own band, and expressions on single original frames, in `tiny` from the shared network
-    `feature_method`; F_fc starts as a copy of what it reads. No weights are published, so none can be loaded.
+    `feature_method`; F_fc starts as a copy of what it reads; nothing but its few steps keeps stage 1 from wiping out
+    the whole picture, since its loss has no bound. No weights are published, so none can be loaded.
 
     Source: Xu, Ahmedt-Aristizabal, Petersson, Wang and Li, "Facial Expression Recognition with Controlled Privacy
     Preservation and Feature Compensation", WACV 2025, arXiv:2412.00277; of the paper its abstract and figure were
