@@ -40,11 +40,11 @@ def footer(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def by_board(cells: Sequence[Cell]) -> dict[tuple[str, str, str], list[Cell]]:
-    """{(track, dataset, profile): its cells}, in order of first appearance."""
+    """{(track, dataset, profile): its cells}: faces before traffic, else in order of first appearance."""
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault(board_key(cell), []).append(cell)
-    return groups
+    return dict(sorted(groups.items(), key=lambda item: item[0][0]))
 
 
 def row_of(cell: Cell) -> tuple:

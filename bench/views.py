@@ -54,11 +54,11 @@ CONTROLS = {("traffic", "negative"): "releases nothing: the line to beat",
 
 
 def boards(cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """One board per (track, dataset, profile), in order of first appearance."""
+    """One board per (track, dataset, profile): faces before traffic, else in order of first appearance."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in with_differences(with_faces(c for c in cells if not diagnostic(c))):
         groups.setdefault(board_key(cell), []).append(cell)
-    return [_board(key, group) for key, group in groups.items()]
+    return [_board(key, groups[key]) for key in sorted(groups, key=lambda k: k[0])]
 
 
 def _board(key: tuple[str, str, str], cells: Sequence[Cell]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from test_board import cell
 
+from bench.blocks import by_board
 from bench.display import OF_REPORTS
 from bench.ranking import attack_state
 from bench.views import boards
@@ -50,6 +51,12 @@ def test_sections_are_adjacencies_and_k_and_say_so(board):
                       "At most K = 2 changed chunks in all, ε ≤ 4"]
     assert "at most 2 s" in board["sections"][0]["text"] and "at most 8 s" in board["sections"][1]["text"]
     assert all("whole_stay" in s["text"] for s in board["sections"])
+
+
+def test_faces_stand_before_traffic_whatever_was_measured_first():
+    both = [*made(), cell("blur", .4)]
+    assert [b["track"] for b in boards(both)] == ["face", "traffic"]
+    assert [track for track, _, _ in by_board(both)] == ["face", "traffic"]
 
 
 def test_nobody_is_counted_but_episodes(board):
