@@ -211,7 +211,7 @@ def _existing(workdir: Path) -> WorkFolder:
 
 def prepare(name: str, root: Path | None, workdir: Path, display_kind: str | None) -> int:
     """Run the one stage that prepares a dataset; says what it lacks."""
-    from bench.data.partial import said_of
+    from bench.data.streams import said_of
 
     suite = suites.load("demo").model_copy(update={"dataset": registry.get("datasets", name).name})
     work = WorkFolder(workdir)
@@ -265,13 +265,13 @@ def _root_problems(name: str, root: Path) -> list[str]:
 def check_data(name: str, workdir: Path, root: Path | None = None) -> list[str]:
     """Problems of every prepared copy of a dataset in the work folder; with a root, of that folder alone."""
     from bench.data.clips import check_clips
-    from bench.data.partial import check_partial
+    from bench.data.streams import check_streams
 
     registry.locate("datasets", name)
     if root is not None:
         return _root_problems(name, root)
     work, found = _existing(workdir), []
-    for kind, check in (("clips", check_clips), ("streams", check_partial)):
+    for kind, check in (("clips", check_clips), ("streams", check_streams)):
         found += [(r["folder"], check) for r in work.finished(kind) if r["identity"]["config"]["dataset"] == name]
     if not found:
         raise DataError(f"{name} is not prepared in {workdir}.", "", f"Run `veilbench data prepare {name}`.")

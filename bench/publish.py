@@ -13,8 +13,8 @@ from bench import registry, store
 from bench.account import card, report
 from bench.board import SiteData
 from bench.data.clips import Clips
-from bench.data.partial import said_of
 from bench.data.splits import hashed
+from bench.data.streams import said_of
 from bench.describe import describe
 from bench.display import STATUS_WORDS
 from bench.errors import ConfigError

@@ -6,6 +6,7 @@ kept as whole quarters ("steps"), so that sums over a window are whole numbers.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,7 @@ EXPERTS = (
     Expert("signs", ("stop", "speed_limit", "other_sign", "no_sign"), 1, label=True),
     Expert("environment", ("clear", "rain", "fog", "other_weather"), 1, label=True),
 )
+NAMES = tuple(expert.name for expert in EXPERTS)
 COMPONENTS = tuple(name for expert in EXPERTS for name in expert.components)
 
 
@@ -75,8 +77,8 @@ class Requests:
     priority: np.ndarray
 
 
-def requests(seed: int, dataset: str, episodes: int, slots: int) -> Requests:
-    """One task a slot, uniform over the experts, with its priority; the same for every method."""
-    rng = seeds.derive(seed, "requests", dataset)
-    asked = rng.integers(len(EXPERTS), size=(episodes, slots))
+def requests(seed: int, dataset: str, episodes: int, slots: int, experts: Collection[str] = NAMES) -> Requests:
+    """One task a slot, uniform over some experts, with its priority; the same for every method."""
+    rng, among = seeds.derive(seed, "requests", dataset), [m for m, e in enumerate(EXPERTS) if e.name in experts]
+    asked = np.array(among)[rng.integers(len(among), size=(episodes, slots))]
     return Requests(asked, rng.choice(PRIORITIES, size=(episodes, slots), p=PRIORITY_ODDS))

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from bench import pictures
 from bench.data.crossing import committed
-from bench.data.partial import PartialStreams
 from bench.data.splits import hashed
+from bench.data.streams import Streams
 from bench.reports import text
 from bench.run.cache import WorkFolder
 from bench.traffic import EXPERTS, WINDOW_CHUNKS
@@ -28,12 +28,12 @@ def samples(work: WorkFolder, stages: list[dict[str, Any]], folder: Path) -> Ite
     for record in stages:
         if record["kind"] != "report":
             continue
-        streams = PartialStreams(work.stage("streams", record["identity"]["inputs"]["streams"]))
+        streams = Streams(work.stage("streams", record["identity"]["inputs"]["streams"]))
         if streams.info["publishable"]:
             yield _sample(streams, work.stage("report", record["digest"]), folder)
 
 
-def _sample(streams: PartialStreams, report: Path, folder: Path) -> dict[str, Any]:
+def _sample(streams: Streams, report: Path, folder: Path) -> dict[str, Any]:
     test, ids = streams.test(), streams.info["ids"]
     able = [int(e) for e in test if streams.info["name"] != DRAWN or int(e) in committed.TRACKED]
     episode = min(able or test.tolist(), key=lambda e: hashed(ids[e]))

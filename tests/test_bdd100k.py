@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench import DataError, registry
-from bench.data.partial import PartialStreams, prepare_streams, said_of
+from bench.data.streams import Streams, said_of, write_streams
 from bench.run.stage_reports import _stretch
 
 BOX = {"x1": 1, "y1": 2, "x2": 30, "y2": 20}
@@ -103,8 +103,8 @@ def test_public_windows_are_filled_up_to_the_mean_of_what_was_filmed(root):
 def test_means_are_those_of_the_filmed_chunks(root, tmp_path):
     out = tmp_path / "prepared"
     out.mkdir()
-    prepare_streams(registry.build("datasets", "bdd100k"), root, 42, out, print)
-    streams = PartialStreams(out)
+    write_streams(registry.build("datasets", "bdd100k"), root, 42, out, print)
+    streams = Streams(out)
     a, b, c = streams.truth(np.arange(3))[:, 0]
     assert a[:8] == pytest.approx(np.array([4, 4, 0, 1, 2, 0, 0, 74]) / 76) and np.isnan(a[8:]).all()
     assert b.tolist() == [0] * 7 + [1, 0, 0, 1, 0] and np.isnan(c[:2]).all() and c[11] == 1

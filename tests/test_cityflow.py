@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -14,8 +13,8 @@ from conftest import PLUGINS
 
 from bench import DataError, registry, video
 from bench.data.cityflow import _clock, read_boxes, split
-from bench.data.partial import PartialStreams, check_partial, prepare_streams
 from bench.data.recordings import sampled
+from bench.data.streams import Streams, check_streams, said_of, write_streams
 from bench.errors import Undefined
 from bench.event_auc import auc_of
 from bench.privacy.claim_table import claim_to
@@ -194,7 +193,7 @@ def test_folders_that_hold_nothing_for_it(tmp_path, cli):
 def prepared(root, tmp_path):
     folder = tmp_path / "streams"
     folder.mkdir()
-    prepare_streams(registry.build("datasets", "cityflow"), root, 42, folder, print)
+    write_streams(registry.build("datasets", "cityflow"), root, 42, folder, print)
     return folder
 
 
@@ -213,7 +212,7 @@ def test_prepare_says_what_is_missing(root, tmp_path, cli, monkeypatch):
 
 
 def test_what_is_not_known_is_missing_and_is_not_asked_for(prepared):
-    streams = PartialStreams(prepared)
+    streams = Streams(prepared)
     assert not streams.requests.expert.any()  # vehicles in every slot
     assert streams.absent.tolist() == [c not in ("moving", "stopped") for c in COMPONENTS]
     truth = streams.truth(np.arange(3))
@@ -221,25 +220,27 @@ def test_what_is_not_known_is_missing_and_is_not_asked_for(prepared):
 
 
 def test_what_was_changed_or_crosses_is_found(prepared):
-    assert check_partial(prepared) == []
+    assert check_streams(prepared) == []
     with np.load(prepared / "streams.npz") as found:
         arrays = {name: found[name] for name in found}
     arrays["objects"][:, 1] = 7
     np.savez_compressed(prepared / "streams.npz", **arrays)
-    assert check_partial(prepared) == ["object 7 stands in both parts"]
-    np.savez_compressed(prepared / "known.npz", known=np.ones((3, 30, 12), bool))
-    assert check_partial(prepared) == [f"{prepared / 'known.npz'} is not what was prepared."]
-    (prepared / "known.npz").write_bytes(b"")
-    assert check_partial(prepared) == ["known.npz cannot be read (EOFError)"]
+    assert check_streams(prepared) == ["object 7 stands in both parts"]
+    arrays["known"] = np.ones((3, 30, 12), bool)
+    np.savez_compressed(prepared / "streams.npz", **arrays)
+    assert check_streams(prepared) == [f"{prepared / 'streams.npz'} is not what was prepared."]
+    (prepared / "streams.npz").write_bytes(b"")
+    assert check_streams(prepared) == ["streams.npz cannot be read (EOFError)"]
 
 
-def test_a_full_dataset_is_prepared_as_before(tmp_path, monkeypatch):
+def test_a_full_dataset_stores_no_gaps(tmp_path, monkeypatch):
     monkeypatch.setenv(registry.EXTRA, str(PLUGINS / "few_streams.py"))
     registry._locations.cache_clear()
-    prepare_streams(registry.build("datasets", "few_streams"), None, 42, tmp_path, print)
-    streams = PartialStreams(tmp_path)
-    assert not (tmp_path / "known.npz").exists() and streams.known.all() and not streams.absent.any()
-    assert set(json.loads((tmp_path / "dataset.json").read_text())) & {"missing", "says", "known"} == set()
+    write_streams(registry.build("datasets", "few_streams"), None, 42, tmp_path, print)
+    streams = Streams(tmp_path)
+    with np.load(tmp_path / "streams.npz") as found:
+        assert not {"known", "truth", "reads"} & set(found)
+    assert streams.known.all() and not streams.absent.any() and not list(said_of(streams.info))
     assert not np.isnan(streams.truth(streams.test())).any()
     monkeypatch.undo()
     registry._locations.cache_clear()
@@ -260,7 +261,7 @@ def released(prepared, tmp_path):
                       {n: np.zeros(s, int) for n, s in shape.items()})
     reports = np.full((2, 1, 12), 1.0)
     reports[1, 0, 0] = 2.0
-    _write(job, PartialStreams(streams), np.array([[0, 0], [0, 1]]), made, reports, fresh_of(made.released),
+    _write(job, Streams(streams), np.array([[0, 0], [0, 1]]), made, reports, fresh_of(made.released),
            {"isolation": {"level": 3}})
     return {"release": release, "streams": streams}, facts
 

@@ -10,8 +10,7 @@ import pytest
 from conftest import PLUGINS, ROOT, start
 
 from bench import ConfigError, DataError, PluginError, registry, store
-from bench.data.partial import PartialStreams
-from bench.data.streams import StreamDataset, Table, write_streams
+from bench.data.streams import StreamDataset, Streams, Table, write_streams
 from bench.ranking import attack_state
 from bench.run.cache import WorkFolder
 from bench.run.plan import Request, make_plan
@@ -100,7 +99,7 @@ def test_the_border_shows_released_values_only(finished):
 
 
 def test_draws_differ_and_streams_of_an_episode_share_its_requests(finished):
-    streams = PartialStreams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
+    streams = Streams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
     assert streams.info["left_over_chunks"] == 5 and len(streams.test()) == 8
     reports = Released(stages(finished, "report")["task_dp"], streams, 42).reports()
     one, other = np.flatnonzero(reports.episode == 3)
@@ -134,12 +133,12 @@ def test_samples_are_shown_of_datasets_that_may_be_shown(finished, tmp_path, mon
     assert [r["original"] for r in found[0]["rows"]] == [r["original"] for r in found[1]["rows"]]
     assert all(a["original"] != a["released"] for s in found for a in s["rows"])
 
-    class Hidden(PartialStreams):
+    class Hidden(Streams):
         def __init__(self, folder):
             super().__init__(folder)
             self.info = {**self.info, "publishable": False}
 
-    monkeypatch.setattr(transcripts, "PartialStreams", Hidden)
+    monkeypatch.setattr(transcripts, "Streams", Hidden)
     assert not list(transcripts.samples(work, records, tmp_path))
 
 
@@ -150,7 +149,7 @@ def stages_of(folder, kind):
 def test_a_changed_transcript_is_noticed(finished, tmp_path):
     import shutil
 
-    streams = PartialStreams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
+    streams = Streams(next(r["folder"] for r in WorkFolder(finished).finished("streams")))
     copy = tmp_path / "report"
     shutil.copytree(stages(finished, "report")["task_dp"], copy)
     path = copy / "release" / "transcript.safetensors"

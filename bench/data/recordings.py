@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bench.data.partial import PartialTable
 from bench.data.streams import StreamDataset, Table
 from bench.errors import ConfigError, DataError
 from bench.traffic import CHUNK_S, COMPONENTS, FPS, SLOTS, WINDOW_CHUNKS
@@ -108,7 +107,7 @@ def repeated(rows: np.ndarray) -> np.ndarray:
 
 # ---- episodes ------------------------------------------------------------------------------------------------------
 
-def cut(name: str, recordings: Sequence[Recording], most: int, filmed: int, notes: Iterable[str]) -> PartialTable:
+def cut(name: str, recordings: Sequence[Recording], most: int, filmed: int, notes: Iterable[str]) -> Table:
     """Episodes of one length (see `_length`), ids sorted; windows of `filmed` chunks, filled up (see `_filled`).
 
     A longer recording gives several episodes; what is left over is dropped and counted, and so is a public episode
@@ -136,7 +135,7 @@ def cut(name: str, recordings: Sequence[Recording], most: int, filmed: int, note
     objects[:, 2] += objects[:, 2] // filmed * (WINDOW_CHUNKS - filmed)
     fit = np.array([r.public for _, r, _, _ in kept])
     steps, known = (np.stack([getattr(r, what)[part] for _, r, _, part in kept]) for what in ("steps", "known"))
-    return PartialTable(tuple(p[0] for p in kept), _filled(np.where(known, steps, 0), fit, filmed), fit, objects,
+    return Table(tuple(p[0] for p in kept), _filled(np.where(known, steps, 0), fit, filmed), fit, objects,
                         known=_filled(known, np.zeros_like(fit), filmed), says=tuple(said), filmed=filmed)
 
 

@@ -129,6 +129,7 @@ def _table(found: list[tuple[_Recording, Footage, np.ndarray]], notes: tuple[str
             part = slice(number * length, (number + 1) * length)
             episodes.append(_Episode(f"{recording.name}#{number}", recording.public, footage.steps[part], truth[part],
                                      reads))
+    counted = np.stack([e.truth for e in episodes])  # -1 where nobody counted
     return Table(tuple(e.name for e in episodes), np.stack([e.steps for e in episodes]),
-                 np.array([e.public for e in episodes]), truth=np.stack([e.truth for e in episodes]),
+                 np.array([e.public for e in episodes]), truth=counted.clip(0), known=counted >= 0,
                  reads=np.array([e.reads for e in episodes]), notes=notes)

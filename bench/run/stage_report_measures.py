@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench import registry, seeds
-from bench.data.partial import PartialStreams
+from bench.data.streams import Streams
 from bench.distinguishers import Distinguisher
 from bench.errors import DataError, PluginError, Undefined
 from bench.measures import Noise, column_key
@@ -41,7 +41,7 @@ OBJECTS = 10  # of each kind and episode
 class Released:
     """A report release joined with its id map. episode: (N,) position among the test episodes; draw: (N,)."""
 
-    def __init__(self, folder: Path, streams: PartialStreams, numbers_seed: int):
+    def __init__(self, folder: Path, streams: Streams, numbers_seed: int):
         known = {r["id"]: r["episode"] for r in pq.read_table(folder / "vault" / "idmap.parquet").to_pylist()}
         manifest = pq.read_table(folder / "release" / "manifest.parquet").to_pylist()
         self.folder, self.streams = folder, streams
@@ -91,7 +91,7 @@ def run_report_metric(job: Job) -> None:
     use_threads()
     spec, seed = Spec(job.config["metric"], job.config["variant"]), int(job.config["seed"])
     metric: ReportMetric = registry.get("metrics", spec.name)(**registry.settings("metrics", spec))
-    released = Released(job.inputs["release"], PartialStreams(job.inputs["streams"]), job.config["numbers_seed"])
+    released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
     reports, rows = released.reports(), []
     for key, values in metric.values(reports).items():
         if np.shape(values) != (len(reports.episode),):
@@ -146,7 +146,7 @@ def run_event(job: Job) -> None:
     use_threads()
     spec, facts, seed = Spec(job.config["attack"], job.config["variant"]), job.config["facts"], int(job.config["seed"])
     attack: Stream = registry.get("attacks", spec.name)(**registry.settings("attacks", spec))
-    released = Released(job.inputs["release"], PartialStreams(job.inputs["streams"]), job.config["numbers_seed"])
+    released = Released(job.inputs["release"], Streams(job.inputs["streams"]), job.config["numbers_seed"])
     branches, event = branches_of(facts), event_of(facts, released.streams.info["slots"])
     scales = released.scales(branches)
     spent = {n: np.nan_to_num(1 / np.where(v > 0, v, np.nan)) for n, v in scales.items()}  # more noise, less spent

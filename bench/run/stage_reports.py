@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import registry, seeds
-from bench.data.partial import PartialStreams, prepare_streams
+from bench.data.streams import Streams, write_streams
 from bench.errors import PluginError
 from bench.nets.training import use_threads
 from bench.privacy.bits import Bits, SeededBits
@@ -46,7 +46,7 @@ def run_prepare(job: Job) -> None:
     """config: dataset, root, seed, fingerprint of the root."""
     root = Path(job.config["root"]) if job.config["root"] else None
     adapter = registry.build("datasets", job.config["dataset"])
-    prepare_streams(adapter, root, int(job.config["seed"]), job.out, job.report)
+    write_streams(adapter, root, int(job.config["seed"]), job.out, job.report)
 
 
 def branches_of(facts: Mapping[str, Any]) -> tuple[Branch, ...]:
@@ -72,7 +72,7 @@ def event_of(facts: Mapping[str, Any], slots: int = SLOTS) -> EventClaim:
 
 def run_gather(job: Job) -> None:
     """config: method, variant, facts; inputs: streams. Clips every chunk of the test episodes to the claim's caps."""
-    streams, out = PartialStreams(job.inputs["streams"]), {}
+    streams, out = Streams(job.inputs["streams"]), {}
     values = streams.steps[streams.test()] / CHUNK_STEPS  # (N, chunks, 12)
     for branch in branches_of(job.config["facts"]):
         steps, _ = clip_chunks(values[..., columns(branch.name)], branch, CHUNK_STEPS)
@@ -86,7 +86,7 @@ def run_gather(job: Job) -> None:
 def run_report(job: Job) -> None:
     """config: method, variant, profile, seed, draws, facts; inputs: streams, gather, fit when it fits."""
     use_threads()
-    streams, isolation = PartialStreams(job.inputs["streams"]), available()
+    streams, isolation = Streams(job.inputs["streams"]), available()
     spec = Spec(job.config["method"], job.config["variant"])
     branches, event = branches_of(job.config["facts"]), event_of(job.config["facts"], streams.info["slots"])
     order = _order(job, streams)  # (N, 2): test episode, draw
@@ -107,21 +107,21 @@ def run_report(job: Job) -> None:
     _write(job, streams, order, transcript, reports, fresh, {"isolation": isolation.as_dict(), "replayed": same})
 
 
-def _order(job: Job, streams: PartialStreams) -> np.ndarray:
+def _order(job: Job, streams: Streams) -> np.ndarray:
     """(N, 2): position among the test episodes and draw of each stream, in an order that tells nothing."""
     every = [(e, d) for e in range(len(streams.test())) for d in range(job.config["draws"])]
     rng = seeds.derive(int(job.config["seed"]), "report-order", job.config["method"], job.config["variant"] or "")
     return np.array(every)[rng.permutation(len(every))]
 
 
-def _bits(job: Job, streams: PartialStreams) -> SeededBits:
+def _bits(job: Job, streams: Streams) -> SeededBits:
     """Benchmark noise of one release and no other."""
     names = ("method", "variant", "profile", "draws")
     return SeededBits(seeds.derive(int(job.config["seed"]), "protective-noise", streams.info["manifest"],
                                    *(str(job.config.get(name)) for name in names)))
 
 
-def _public(streams: PartialStreams, order: np.ndarray, profile: str) -> dict[str, Any]:
+def _public(streams: Streams, order: np.ndarray, profile: str) -> dict[str, Any]:
     """Public facts of all streams: what each slot asks for, how many chunks of a window were filmed, and whether the
     fields were read in pictures.
     """
@@ -239,7 +239,7 @@ def said_in(reports: np.ndarray) -> np.ndarray:
     return np.stack([~np.isnan(reports[..., columns(e.name)]).all(axis=2) for e in EXPERTS], axis=2)
 
 
-def _write(job: Job, streams: PartialStreams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
+def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript, reports: np.ndarray,
            fresh: np.ndarray, checked: dict[str, Any]) -> None:
     rng = seeds.derive(int(job.config["seed"]), "report-ids", job.config["method"], job.config["variant"] or "")
     names = {int(e): rng.bytes(8).hex() for e in sorted(set(order[:, 0]))}
@@ -277,7 +277,7 @@ def _table(reports: np.ndarray, fresh: np.ndarray, ids: list[str], draws: np.nda
                      "window": np.tile(np.arange(slots), count), **flat, **shown, "text": words})
 
 
-def _facts(job: Job, streams: PartialStreams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
+def _facts(job: Job, streams: Streams, checked: dict[str, Any], digest: str, count: int) -> dict[str, Any]:
     config, facts = job.config, job.config["facts"]
     cost = priced(facts)[1].as_dict()
     return {"schema": 2, "method": config["method"], "variant": config["variant"], "profile": config["profile"],
