@@ -14,7 +14,7 @@ from bench import Diverged, registry, seeds
 from bench.beliefs import BINS, Belief, Beliefs
 from bench.nets import frozen_policy, ppo
 from bench.privacy.accounting import price
-from bench.privacy.contract import full_claim
+from bench.privacy.contract import CHUNK_STEPS, full_claim
 from bench.privacy.windows import replayed
 from bench.rehearsal import Answer, Rehearsal, quality
 from bench.reports import UNIT
@@ -105,6 +105,26 @@ def test_filtered_reports_are_closer_to_the_truth(name):
         shown = method.render([{n: v[k] for n, v in made.released.items()} for k in range(60)], public, "assembled")
         errors.append(np.abs(shown - windows(episodes(60)))[..., :4].mean())
     assert errors[1] < 0.8 * errors[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stream_is_planned_without_its_neighbours(name):
+    """Two windows of three streams: together, and each alone."""
+    method, rng = untrained(name), seeds.derive(5, "neighbours")
+    public = {"asked": rng.integers(4, size=(3, SLOTS)), "priority": rng.choice([0, 1, 3], size=(3, SLOTS))}
+    past = {e.name: rng.uniform(0, e.cap * WINDOW_CHUNKS * CHUNK_STEPS, (3, e.dim)) for e in EXPERTS}
+    past["traffic"][1:], past["pedestrian"][1:] = np.nan, np.nan  # not released
+
+    def planned(b):
+        mine = {k: v[b] for k, v in public.items()}
+        first = method.plan(0, {}, {}, mine)
+        second = method.plan(1, {k: v[b] for k, v in past.items()}, first.memory, mine)
+        return {k: first.spend[k] + second.spend[k] for k in first.spend}
+
+    together = planned([0, 1, 2])
+    for b in range(3):
+        alone = planned([b])
+        assert {k: [v[b], v[3 + b]] for k, v in together.items()} == alone
 
 
 # ---- rehearsal ----

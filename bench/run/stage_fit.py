@@ -6,7 +6,6 @@ from pathlib import Path
 
 from bench import seeds
 from bench.data.clips import Clips
-from bench.data.streams import Streams
 from bench.registry import Spec
 from bench.run.enforced import method_readable, preloaded
 from bench.run.sandbox import available
@@ -25,7 +24,7 @@ def run_fit(job: Job) -> None:
     """
     spec, seed = Spec(job.config["method"], job.config["variant"]), int(job.config["seed"])
     place = job.out / "development"
-    view = write_public_streams(Streams(job.inputs["streams"]), place) if "streams" in job.inputs else \
+    view = write_public_streams(job.inputs["streams"], place) if "streams" in job.inputs else \
         write_development_view(Clips(job.inputs["clips"]), job.config["needs"], seed, place)
     assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k not in ("clips", "streams")}
     with MethodWorker(spec, job.config["profile"], isolation=available(), preload=preloaded(spec, FIT_PACKAGES),

@@ -15,7 +15,6 @@ from safetensors.numpy import load, save_file
 import bench.video as video_io
 from bench import seeds
 from bench.data.clips import Clips
-from bench.data.streams import Streams
 from bench.errors import PluginError
 from bench.run.cache import write_json
 from bench.types import LABELS, Video
@@ -115,13 +114,12 @@ def development(folder: Path, needs: frozenset[str]) -> DevelopmentData | Public
     return PublicStreams(folder) if (folder / PUBLIC_STREAMS).is_file() else DevelopmentData(folder, needs)
 
 
-def write_public_streams(streams: Streams, out: Path) -> Path:
-    """A folder with the public episodes of a traffic dataset, nothing of the others."""
+def write_public_streams(prepared: Path, out: Path) -> Path:
+    """A folder with the public episodes of a prepared traffic dataset, nothing of the others."""
     out.mkdir(parents=True)
-    asked = streams.requests
-    save_tensors(out / PUBLIC_STREAMS, {"steps": streams.steps[streams.public],
-                                        "asked": asked.expert[streams.public],
-                                        "priority": asked.priority[streams.public]})
+    with np.load(prepared / "streams.npz") as found:
+        public = found["public"]
+        save_tensors(out / PUBLIC_STREAMS, {name: found[name][public] for name in ("steps", "asked", "priority")})
     (out / PUBLIC_STREAMS).chmod(0o444)
     return out
 

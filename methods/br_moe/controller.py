@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.rehearsal import Answer, Rehearsal, quality
-from bench.reports import ReportMethod, View, filled
+from bench.reports import ReportMethod, View
 from bench.traffic import EXPERTS, SLOTS, columns
 
 COVERAGE, BREVITY = 0.1, 0.05  # weights beside relevance
@@ -60,7 +60,7 @@ def observed(view: View, method: ReportMethod, *, tasks: bool) -> np.ndarray:
     left = view.left / total
     clock = np.stack([np.full(streams, view.t / view.slots), left,
                       np.minimum(view.left / whole / (view.slots - view.t), 1.0)], axis=1)
-    shown = filled(view.last[:, None], method.prior)[:, 0]
+    shown = np.where(np.isnan(view.last), method.prior, view.last)
     mean, spread = method.beliefs.moments(view.belief)
     caps = np.array([e.cap for e in EXPERTS if not e.label for _ in range(e.dim)], dtype=float)
     states = []
