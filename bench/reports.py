@@ -18,9 +18,10 @@ from bench.beliefs import Belief, Beliefs
 from bench.privacy.claims import EventClaim, FullClaim
 from bench.privacy.contract import CHUNK_STEPS, Branch, Plan, PrivateMethod
 from bench.privacy.windows import clip_chunks
-from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, WINDOW_S, columns, windows
+from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, WINDOW_S, Expert, columns, windows
 
 UNIT = Fraction(1, 40)  # of a spend: policies count in fortieths, so that sums are exact
+EXACT = 2.0**20  # a box so large that nothing is clipped; its step is one
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,33 @@ class ReportMethod(PrivateMethod):
         return np.stack(out, axis=1)
 
 
+class ClearMethod(ReportMethod):
+    """A row that reports exact windows of some experts: no noise, no claim, nothing to spend. A child writes `render`,
+    from `exact`.
+    """
+
+    lane = "none"
+    fits: ClassVar[bool] = False
+
+    def __init__(self, experts: Sequence[Expert] = EXPERTS):
+        super().__init__()
+        self.branches = tuple(Branch(e.name, dim=e.dim, norm="box", clip=EXACT, noise=None) for e in experts)
+        self.terms = FullClaim(unit="none")
+
+    def load(self, state):
+        if self.fits:
+            super().load(state)
+
+    def spends(self, view: View) -> np.ndarray:
+        return np.zeros((len(view.asked), len(EXPERTS)), dtype=np.int64)
+
+    def exact(self, sums: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Window sums of one stream -> means (T, 12); NaN for an expert that is not passed on."""
+        slots = len(next(iter(sums.values())))
+        return np.concatenate([sums[e.name] / (WINDOW_CHUNKS * CHUNK_STEPS) if e.name in sums
+                               else np.full((slots, e.dim), np.nan) for e in EXPERTS], axis=1)
+
+
 def within(wanted: np.ndarray, view: View) -> np.ndarray:
     """The spends (B, 4) that the budget still allows; of the others nothing."""
     whole = np.asarray(wanted, dtype=np.int64)
@@ -216,16 +244,17 @@ def ages(fresh: np.ndarray) -> np.ndarray:
     return np.moveaxis((slots - seen) * WINDOW_S, 0, -2)
 
 
-def text(report: np.ndarray, age_s: np.ndarray) -> str:
-    """One report (12,) in words, from released values alone; age_s (4,) says how old each part is.
+def text(report: np.ndarray, age_s: np.ndarray, ever: np.ndarray) -> str:
+    """One report (12,) in words, from released values alone; age_s (4,): how old each part is; ever bool (4,): has its
+    expert released anything yet? What is shown before that is public knowledge and not of this stream.
 
-    >>> text(np.array([3.2, 1, 0, 0, 0, 0, 0, 1, .9, .1, 0, 0.]), np.zeros(4))
+    >>> text(np.array([3.2, 1, 0, 0, 0, 0, 0, 1, .9, .1, 0, 0.]), np.zeros(4), np.ones(4, bool))
     'About 3 vehicles moving and 1 standing. About 0 people walking and 0 waiting. Sign: none. Weather: clear.'
     """
     parts = []
     for number, expert in enumerate(EXPERTS):
         values = report[columns(expert.name)]
-        old = f" ({age_s[number]:g} s old)" if age_s[number] else ""
+        old = "" if not age_s[number] else f" ({age_s[number]:g} s old)" if ever[number] else " (nothing released yet)"
         if np.isnan(values).any():
             parts.append(f"{_HEADS[expert.name]}: not reported.")
         elif expert.label:

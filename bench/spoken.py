@@ -12,13 +12,10 @@ import numpy as np
 
 from bench import seeds
 from bench.nets.frozen_policy import logits
-from bench.privacy.claims import FullClaim
-from bench.privacy.contract import Branch
 from bench.rehearsal import Answer, quality
-from bench.reports import ReportMethod, View, filled
-from bench.traffic import CHUNK_STEPS, COMPONENTS, EXPERTS, WINDOW_CHUNKS, columns, windows
+from bench.reports import ClearMethod, filled
+from bench.traffic import COMPONENTS, EXPERTS, columns, windows
 
-EXACT = 2.0**20  # a box so large that nothing is clipped; its step is one
 LEVELS = ("silent", "coarse", "rounded", "exact")
 WORDS = np.array([0, 2, 3, 5])  # that an expert needs at each level
 COVERAGE, BREVITY = 0.2, 0.1  # weights beside relevance
@@ -26,18 +23,15 @@ STREAMS, ROLLOUTS = 4096, 60
 OBSERVED = len(EXPERTS) + 2 + len(COMPONENTS)
 
 
-class SpokenMethod(ReportMethod):
+class SpokenMethod(ClearMethod):
     """Actions: a level for the expert that is asked for, and one for the others. removed: components never spoken."""
 
-    lane = "none"
+    fits = True
     removed: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *, rollouts: int = ROLLOUTS):
-        super().__init__()
+        super().__init__([e for e in EXPERTS if not set(e.components) <= set(self.removed)])
         self.rollouts = rollouts
-        self.branches = tuple(Branch(e.name, dim=e.dim, norm="box", clip=EXACT, noise=None) for e in EXPERTS
-                              if not set(e.components) <= set(self.removed))
-        self.terms = FullClaim(unit="none")
         self.gone = np.isin(COMPONENTS, self.removed)
         self.thirds = np.zeros((4, 3))  # what "few", "some" and "many" stand for
         self.weights: dict[str, np.ndarray] = {}
@@ -64,28 +58,19 @@ class SpokenMethod(ReportMethod):
 
     # ---- release ----
 
-    def spends(self, view: View) -> np.ndarray:
-        return np.zeros((len(view.asked), 4), dtype=np.int64)
-
     def render(self, transcripts, public, decoding) -> np.ndarray:
         """(B, T, 12): what is said of each window; what is not said stays as it was, at first the public median.
 
         decoding = "isolated": NaN where nothing is said.
         """
         asked, priority = np.asarray(public["asked"]), np.asarray(public["priority"])
-        exact = np.stack([self._exact(one) for one in transcripts])  # (B, T, 12)
+        exact = np.stack([np.where(self.gone, 0.0, self.exact(one)) for one in transcripts])  # (B, T, 12)
         out = []
         for b in range(len(exact)):
             action = logits(self.weights, observed(exact[b], asked[b], priority[b])).argmax(axis=1)
             said = np.where(self.gone, np.nan, self.said(exact[b], detail(action, asked[b])))
             out.append(said if decoding == "isolated" else filled(said, self.prior))
         return np.stack(out)
-
-    def _exact(self, sums) -> np.ndarray:
-        shape = len(next(iter(sums.values())))
-        parts = [sums[e.name] / (WINDOW_CHUNKS * CHUNK_STEPS) if e.name in sums else np.zeros((shape, e.dim))
-                 for e in EXPERTS]
-        return np.where(self.gone, 0.0, np.concatenate(parts, axis=1))
 
     def said(self, exact: np.ndarray, levels: np.ndarray) -> np.ndarray:
         """Values (B, 12) as spoken at `levels` (B, 4); NaN where silent. Coarse: few, some, many, or the leading

@@ -39,9 +39,9 @@ def _sample(streams: Streams, report: Path, folder: Path) -> dict[str, Any]:
     episode = min(able or test.tolist(), key=lambda e: hashed(ids[e]))
     truth = streams.truth(np.array([episode]))[0]  # (T, 12)
     asked, weight = streams.requests.expert[episode], streams.requests.priority[episode]
-    said = _released(report, int(np.flatnonzero(test == episode)[0]))
+    fresh, said = np.zeros(len(EXPERTS)), _released(report, int(np.flatnonzero(test == episode)[0]))
     rows = [{"window": f"{t}:00 to {t + 1}:00", "asked": f"{EXPERTS[asked[t]].name}, priority {weight[t]}",
-             "original": text(truth[t], np.zeros(len(EXPERTS))), "released": said[t]} for t in range(len(truth))]
+             "original": text(truth[t], fresh, fresh == 0), "released": said[t]} for t in range(len(truth))]
     picture = _picture(streams.info["name"], episode, folder)
     return {"caption": f"{streams.info['name']}, {ids[episode]}: one of the test episodes, first draw of the noise",
             "picture": picture, "moments": ", ".join(f"{t}:00" for t in MOMENTS), "rows": rows}

@@ -268,8 +268,10 @@ def test_ages_count_from_the_window_or_the_start():
 
 def test_text_says_missing_and_old():
     report = np.array([3.4, 1.6, np.nan, np.nan, 0, .7, .3, 0, 0, 0, 1, 0.])
-    assert text(report, np.array([0, 0, 60, 0])) == \
-        "About 3 vehicles moving and 2 standing. People: not reported. Sign: speed limit (60 s old). Weather: fog."
+    old, heads = np.array([0, 0, 60, 60]), "About 3 vehicles moving and 2 standing. People: not reported."
+    assert text(report, old, np.ones(4, bool)) == f"{heads} Sign: speed limit (60 s old). Weather: fog (60 s old)."
+    assert text(report, old, np.array([1, 1, 0, 1], bool)) == \
+        f"{heads} Sign: speed limit (nothing released yet). Weather: fog (60 s old)."
 
 
 def test_requests_follow_the_protocol():

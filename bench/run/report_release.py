@@ -30,7 +30,7 @@ from bench.registry import Spec
 from bench.reports import ages, text
 from bench.run.enforced import PublicWorker, full_claim
 from bench.run.sandbox import Isolation, available
-from bench.run.stage_reports import branches_of, event_of, fresh_of, shown_of
+from bench.run.stage_reports import branches_of, event_of, fresh_of, planner_of, shown_of
 from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, WINDOW_S, columns, requests
 
 REQUESTS_SEED = 42  # what each window asks for is public; without an operator who asks, it is drawn once for all
@@ -39,7 +39,9 @@ SUFFIX = ".json"
 
 @dataclass(frozen=True)
 class Report:
-    """One window. asked: name of an expert; values (12,), NaN = missing; fresh bool (4,); age_s (4,)."""
+    """One window. asked: name of an expert; values (12,), NaN = missing; fresh bool (4,); age_s (4,); ever bool
+    (4,): has the expert released anything yet?
+    """
 
     window: int
     asked: str
@@ -47,10 +49,11 @@ class Report:
     values: np.ndarray
     fresh: np.ndarray
     age_s: np.ndarray
+    ever: np.ndarray
 
     @property
     def text(self) -> str:
-        return text(self.values, self.age_s)
+        return text(self.values, self.age_s, self.ever)
 
     def as_dict(self) -> dict[str, Any]:
         shown = {n: None if np.isnan(v) else float(v) for n, v in zip(COMPONENTS, self.values, strict=True)}
@@ -92,9 +95,9 @@ def release_reports(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np
             start = number * SLOTS
             values, fresh = _episode(worker, facts, branches, _steps(footage, start, length), public)
             values, fresh = np.where(shown_of(reads), values, np.nan), fresh & reads
-            old = ages(fresh)
+            old, ever = ages(fresh), np.logical_or.accumulate(fresh)
             reports += [Report(start + t, EXPERTS[public["asked"][0][t]].name, public["priority"][0][t], values[t],
-                               fresh[t], old[t]) for t in range(length)]
+                               fresh[t], old[t], ever[t]) for t in range(length)]
     claim = whole_claim(full_claim(facts) or FullClaim("none"), lengths)
     return Transcript(tuple(reports), claim, price(claim), isolation, footage.notes)
 
@@ -110,8 +113,7 @@ def _episode(worker: PublicWorker, facts: Mapping[str, Any], branches: tuple[Bra
     """Reports (T, 12) and what was released in its own window, bool (T, 4), of one episode."""
     event = event_of(facts, len(public["asked"][0]))
     sums = {b.name: window_sums(clip_chunks(values[..., columns(b.name)], b, CHUNK_STEPS)[0], event) for b in branches}
-    made = release_windows(sums, branches, lambda t, past, memory: worker.plan(t, past, memory, public), event,
-                           OsBits())
+    made = release_windows(sums, branches, planner_of(worker, public), event, OsBits())
     arrays = {f"0:{name}": rows[0] for name, rows in made.released.items()}
     _, found = worker.call({"op": "render", "clips": 1, "public": dict(public), "decoding": "assembled"}, arrays)
     shown = found.get("frames")

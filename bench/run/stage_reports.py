@@ -148,7 +148,8 @@ def _stretch(public: Mapping[str, Any]) -> float:
     return WINDOW_CHUNKS / public.get("filmed", WINDOW_CHUNKS)
 
 
-def _planner(worker: PublicWorker, public: Mapping[str, Any]) -> Planner:
+def planner_of(worker: PublicWorker, public: Mapping[str, Any]) -> Planner:
+    """Asks the method's process what to spend, from released window sums and public facts."""
     by = _stretch(public)
     return lambda t, past, memory: worker.plan(t, {n: v * by for n, v in past.items()}, memory, public)
 
@@ -161,7 +162,7 @@ def _released(worker: PublicWorker, sums: Mapping[str, np.ndarray], branches: tu
                                                      for f in ("released", "scales", "residuals")}
     spends: dict[str, list[list[Fraction]]] = {}
     for index, size in blocks(len(sums[names[0]])):
-        planner = _planner(worker, _facts_of(public, index))
+        planner = planner_of(worker, _facts_of(public, index))
         made = release_windows({n: sums[n][index] for n in names}, branches, planner, event, bits)
         for field, found in parts.items():
             for name in names:
@@ -202,7 +203,7 @@ def _replayed(worker: PublicWorker, transcript: Transcript, branches: tuple[Bran
     the exact windows (`public["raw"]`), and that is how it shows.
     """
     for index, size in blocks(len(reports)):
-        planner = _planner(worker, _facts_of(public, index))
+        planner = planner_of(worker, _facts_of(public, index))
         found = replayed({n: v[index] for n, v in transcript.released.items()}, branches, planner, event)
         for name, own in found.items():
             if own[:size] != [transcript.spends[name][k] for k in index[:size]]:
@@ -269,10 +270,10 @@ def _write(job: Job, streams: Streams, order: np.ndarray, transcript: Transcript
 
 def _table(reports: np.ndarray, fresh: np.ndarray, ids: list[str], draws: np.ndarray) -> pa.Table:
     count, slots, _ = reports.shape
-    old = ages(fresh)  # (N, T, E)
+    old, ever = ages(fresh), np.logical_or.accumulate(fresh, axis=1)  # (N, T, E)
     flat = {name: reports[..., c].ravel() for c, name in enumerate(COMPONENTS)}
     shown = {f"fresh_{e.name}": fresh[..., m].ravel() for m, e in enumerate(EXPERTS)}
-    words = [text(reports[n, t], old[n, t]) for n in range(count) for t in range(slots)]
+    words = [text(reports[n, t], old[n, t], ever[n, t]) for n in range(count) for t in range(slots)]
     return pa.table({"id": np.repeat(ids, slots).tolist(), "draw": np.repeat(draws, slots),
                      "window": np.tile(np.arange(slots), count), **flat, **shown, "text": words})
 

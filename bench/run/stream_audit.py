@@ -8,7 +8,7 @@ sums under the scales that the release states, which no observer can beat where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from bench.registry import Spec
 from bench.run.audit_trials import FAR, Trials, scale_row
 from bench.run.enforced import BLOCK, PublicWorker, priced
 from bench.run.sandbox import available
+from bench.run.stage_reports import planner_of
 from bench.run.stages import Job
 from bench.run.views import fitted_state
 from bench.traffic import columns
@@ -127,7 +128,8 @@ def run_stream_audit(job: Job, audited: Callable[..., tuple[dict[str, Any], Tria
     pairs, found = pairs_of(streams.steps[episode], branches, claim.event, claim.adjacency), []
     beta = max(BETA - SCALE_ALARM * len(branches), BETA / 2) / len(pairs)  # a true claim is refuted with BETA at most
     public = {"asked": [streams.requests.expert[episode].tolist()] * BLOCK, "profile": job.config["profile"],
-              "priority": [streams.requests.priority[episode].tolist()] * BLOCK}
+              "priority": [streams.requests.priority[episode].tolist()] * BLOCK, "filmed": streams.filmed,
+              "from_video": streams.from_video}
     noise: list[dict[str, Any]] = []
     with PublicWorker(spec, job.config["profile"], available()) as worker:
         worker.load_state(fitted_state(job.inputs))
@@ -135,11 +137,7 @@ def run_stream_audit(job: Job, audited: Callable[..., tuple[dict[str, Any], Tria
             n = (job.config["releases"] + i) // len(pairs)
             job.report(f"{n} releases: {WORDS[pair.name]}")
             rng = [seeds.derive(seed, "audit", str(spec), kind, pair.name) for kind in ("noise", "bits")]
-            mechanism = StreamMechanism(pair, branches, claim.event, _planner(worker, public), SeededBits(rng[0]))
+            mechanism = StreamMechanism(pair, branches, claim.event, planner_of(worker, public), SeededBits(rng[0]))
             found.append(audited(mechanism, n, cost, rng[1], beta))
             noise = noise or mechanism.noise_rows()
     report(job, streams.info["name"], cost, found, noise, beta)
-
-
-def _planner(worker: PublicWorker, public: Mapping[str, Any]) -> Planner:
-    return lambda t, past, memory: worker.plan(t, past, memory, public)
