@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bench import Context, Diverged, Sample, UserError, Video, registry, seeds
-from bench.nets import clip_attackers
+from bench.nets import adapted_clips
 from bench.nets.clip_vit import SIZES, Block, ClipViT, ViTSize, as_vit_input, clips_of, sine_positions
+from bench.nets.discriminant import fisher_head
 from bench.nets.image import frame_classifier
 from bench.nets.published import load_published
 from bench.nets.training import use_threads
@@ -264,7 +266,7 @@ def fitted(name: str, seed=9, **settings):
 
 def test_each_epoch_reads_another_draw(monkeypatch):
     seen = []
-    monkeypatch.setattr(clip_attackers, "train_classifier",
+    monkeypatch.setattr(adapted_clips, "train_classifier",
                         lambda model, data, recipe, seed, report: seen.extend(data(e) for e in range(3)))
     samples = enrolment(draws=2)
     registry.get("attacks", "cplr")(epochs=3).fit(samples, PEOPLE, start(), context())
@@ -284,7 +286,7 @@ def test_a_long_sample_gives_all_its_clips():
 @pytest.fixture
 def untrained(monkeypatch):
     """Attackers as they start."""
-    monkeypatch.setattr(clip_attackers, "train_classifier", lambda *args, **more: None)
+    monkeypatch.setattr(adapted_clips, "train_classifier", lambda *args, **more: None)
 
 
 def test_cplr_starts_from_the_asset(untrained):
@@ -294,6 +296,34 @@ def test_cplr_starts_from_the_asset(untrained):
     for name, value in begun["clip_identity_eval"].items():
         if not name.startswith("head"):
             np.testing.assert_array_equal(attack.state()[name], value)
+
+
+def test_the_first_head_is_the_discriminant_of_peers():
+    peer = LinearDiscriminantAnalysis(solver="lsqr")
+    targets = torch.arange(4).repeat(30)
+    features = noise(120, 6) @ noise(6, 6) + 2 * noise(4, 6)[targets]
+    weight, bias = fisher_head(features, targets, 4, ridge=0, floor=0)
+    found = (features @ weight.T + bias).softmax(1).numpy()
+    np.testing.assert_allclose(found, peer.fit(features.numpy(), targets.numpy()).predict_proba(features.numpy()),
+                               atol=2e-5)
+
+
+def test_features_that_tell_nobody_apart_give_no_discriminant():
+    same = noise(1, 6).repeat(12, 1) + 1e-6 * noise(12, 6)
+    weight, bias = fisher_head(same, torch.arange(3).repeat(4), 3)
+    assert weight.abs().max() < 0.01 and bias.abs().max() < 0.01
+
+
+def test_before_training_the_discriminant_already_names_the_enrolled(untrained):
+    attack = fitted("cplr")
+    scores = np.concatenate([attack.score(sample.video) for sample in enrolment()])
+    assert scores.argmax(1).tolist() == [0, 1, 2]
+
+
+def test_a_clip_and_its_mirror_are_read_alike(untrained):
+    attack, video = fitted("cplr"), noisy(16, "probe")
+    np.testing.assert_allclose(attack.score(video), attack.score(Video(video.frames[:, :, ::-1].copy())), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(attack.score(video)).sum(), 1, rtol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_bytes():

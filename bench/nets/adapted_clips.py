@@ -1,0 +1,72 @@
+"""The clip attackers of cplr and vplr: how a clip transformer that knows other people adapts to the enrolled ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from bench.nets.clip_attackers import ClipAttacker
+from bench.nets.clip_vit import SIZES, ClipViT, clips_of
+from bench.nets.discriminant import fisher_head
+from bench.nets.published import load_published
+from bench.nets.training import Recipe, load_matching, predict, train_classifier
+from bench.types import Context, Sample, Video
+
+RATE = 5e-4  # half the rate of a network that starts with a random layer
+SOFTER = tuple(2 ** (-k / 2) for k in range(17))  # factors of the first head, 1 to 1/256
+
+
+class AdaptedClips(ClipAttacker):
+    """A ClipAttacker whose last layer starts as Fisher's discriminant of the enrolled people, not at random.
+
+    A random layer moves the whole network while it is still wrong, and four epochs do not mend that. The discriminant
+    is computed from the first draw of the released enrolment clips, each as it is and mirrored, then made softer until
+    the training loss of these clips is least; from there the whole network is trained. A clip is read as it is and
+    mirrored, and the two probabilities are averaged.
+    """
+
+    def fit(self, enrolment: Sequence[Sample], people: int, assets: Mapping[str, Any], ctx: Context) -> None:
+        """Raises DataError when the `paper` profile has no published weights, Diverged on a loss that is not finite."""
+        torch.manual_seed(ctx.torch_seed("weights"))
+        if ctx.profile == "tiny":
+            self.model = ClipViT(SIZES["tiny"], people)
+            load_matching(self.model, dict(assets["clip_identity_eval"]))
+        else:
+            self.model = ClipViT(SIZES[self.published_size], people)
+            load_published(self.weights, self.sha256, self.model)
+        self._adapt(enrolment, people)
+        train_classifier(self.model, lambda epoch: self._draw(enrolment, epoch), self._recipe(),
+                         ctx.torch_seed("order"), report=ctx.report)
+
+    def _recipe(self) -> Recipe:
+        return replace(super()._recipe(), rate=RATE)
+
+    def score(self, video: Video) -> np.ndarray:
+        """(1, P) log-probabilities of one clip; (K, P), a row a clip, of a longer video."""
+        clips = clips_of(video, self.model.size.frames)
+        both = torch.stack([predict(self.model, view, self._recipe()) for view in (clips, clips.flip(3))])
+        return (both.logsumexp(0) - math.log(2)).numpy()
+
+    def _adapt(self, enrolment: Sequence[Sample], people: int) -> None:
+        """Set the last layer of `self.model`."""
+        clips, targets = self._draw(enrolment, 0)
+        features = self._features(torch.cat([clips, clips.flip(3)]))
+        targets = targets.repeat(2)
+        weight, bias = fisher_head(features, targets, people)
+        logits, smoothing = features @ weight.T + bias, self._recipe().label_smoothing
+        softer = min(SOFTER, key=lambda s: F.cross_entropy(logits * s, targets, label_smoothing=smoothing).item())
+        with torch.no_grad():
+            self.model.head.weight.copy_(weight * softer)
+            self.model.head.bias.copy_(bias * softer)
+
+    @torch.inference_mode()
+    def _features(self, clips: torch.Tensor) -> torch.Tensor:
+        """uint8 (N, T, H, W, 3) -> (N, embedding)."""
+        self.model.eval()
+        return torch.cat([self.model.features(self._recipe().prepare(part)) for part in clips.split(64)])
