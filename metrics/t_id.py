@@ -6,7 +6,7 @@ import numpy as np
 
 from bench import Column, Video, metric
 from bench.nets.identity import IdentityMetric, adjacent_cosines
-from bench.nets.pairs import apart
+from bench.nets.pairs import apart, without_repeats
 
 
 @metric("t_id")
@@ -31,5 +31,6 @@ class TemporalIdentity(IdentityMetric):
     headline = "synth"
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
-        inside, boundary = apart(adjacent_cosines(self.embed(released.frames)))
+        distinct, which = without_repeats(released.frames)
+        inside, boundary = apart(adjacent_cosines(self.embed(distinct)[which]))
         return {"t_id": inside, "t_id_boundary": boundary}

@@ -6,6 +6,7 @@ import numpy as np
 
 from bench import Column, Video, metric
 from bench.nets.identity import IdentityMetric, all_cosines
+from bench.nets.pairs import without_repeats
 
 
 @metric("tg")
@@ -26,5 +27,6 @@ class GlobalIdentity(IdentityMetric):
     headline = "synth"
 
     def values(self, original: Video, released: Video) -> dict[str, np.ndarray]:
-        cosines = all_cosines(self.embed(released.frames))
+        distinct, which = without_repeats(released.frames)
+        cosines = all_cosines(self.embed(distinct)[which])
         return {"tg": cosines if len(cosines) else np.full(1, np.nan)}

@@ -19,7 +19,7 @@ from bench.nets import flow as flows
 from bench.nets.features import frame_embedder
 from bench.nets.identity import identity_embedder
 from bench.nets.image import frame_classifier
-from bench.nets.pairs import apart
+from bench.nets.pairs import apart, without_repeats
 from bench.nets.perceptual import PerceptualDistance, lpips_alex, perceptual_distance, stand_in
 
 TEMPORAL = ("fwe_src", "fwe_self", "tlpips_adj", "tlp_ref", "t_id", "tg")
@@ -294,6 +294,21 @@ def test_frames_past_the_end_change_nothing_and_one_frame_has_no_pair(name, buil
         assert len(short["tg"]) == 18 * 17 / 2
     for got in built.values(Video(long[:1]), Video(long[:1])).values():
         assert got.shape == (1,) and np.isnan(got).all()
+
+
+def test_repeated_frames_are_looked_at_once_and_give_the_values_of_all(build):
+    frames = moving(6, 2).frames[[0, 0, 1, 1, 1, 2, 3, 0]]
+    distinct, which = without_repeats(frames)
+    assert which.tolist() == [0, 0, 1, 1, 1, 2, 3, 4]
+    np.testing.assert_array_equal(distinct[which], frames)
+    distance = build("tlpips_adj").distance
+    maps = distance.maps(frames)
+    np.testing.assert_allclose(distance.adjacent(frames), distance.between([m[:-1] for m in maps],
+                                                                           [m[1:] for m in maps]), atol=1e-5)
+    seen, dis = [], flows.dis()
+    found = flows.flow_of(frames, lambda a, b: seen.append(len(a)) or dis(a, b))
+    np.testing.assert_array_equal(found.forward.numpy(), dis(frames[:-1], frames[1:]).astype(np.float64))
+    assert seen == [6, 6]  # of the pairs 00 01 11 11 12 23 34 one comes twice
 
 
 @pytest.mark.parametrize("name", [n for n in TEMPORAL if n != "tg"])

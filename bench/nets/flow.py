@@ -19,6 +19,7 @@ from torchvision.models.optical_flow import raft_large
 
 from bench.measures import VideoMetric
 from bench.nets.given import given
+from bench.nets.pairs import without_repeats
 from bench.types import Context
 
 Estimate = Callable[[np.ndarray, np.ndarray], np.ndarray]  # uint8 (N, H, W, 3) twice -> float32 (N, 2, H, W)
@@ -126,7 +127,7 @@ def visible(forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
 
 
 def _squared(flow: torch.Tensor) -> torch.Tensor:
-    return flow.square().sum(1)  # (N, H, W)
+    return flow[:, 0].square() + flow[:, 1].square()  # (N, H, W)
 
 
 def _squared_gradient(flow: torch.Tensor) -> torch.Tensor:
@@ -171,10 +172,14 @@ class VideoFlow:
 
 
 def flow_of(frames: np.ndarray, estimate: Estimate) -> VideoFlow:
-    """Flow and mask of uint8 (T, H, W, 3), T >= 2."""
-    forward, backward = estimate(frames[:-1], frames[1:]), estimate(frames[1:], frames[:-1])
-    there, back = (torch.from_numpy(np.ascontiguousarray(f)).double() for f in (forward, backward))
-    return VideoFlow(there, visible(there, back))
+    """Flow and mask of uint8 (T, H, W, 3), T >= 2. A pair of frames that comes again, frozen, is looked at once."""
+    distinct, which = without_repeats(frames)
+    pairs, again = np.unique(np.stack([which[:-1], which[1:]]), axis=1, return_inverse=True)  # (2, N), (T - 1,)
+    first, second = distinct[pairs[0]], distinct[pairs[1]]
+    there, back = (torch.from_numpy(np.ascontiguousarray(flow)).double()
+                   for flow in (estimate(first, second), estimate(second, first)))
+    valid = visible(there, back)
+    return VideoFlow(there[again], valid[again])
 
 
 class FlowMetric(VideoMetric):

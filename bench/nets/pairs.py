@@ -1,4 +1,4 @@
-"""Adjacent frames of a video: pairs inside a clip, and pairs across the border of two clips. numpy only."""
+"""Adjacent frames of a video: pairs inside a clip, across the border of two clips, and of one picture. numpy only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ def inside_clips(frames: int) -> np.ndarray:
     [15, 31]
     """
     return np.arange(1, frames) % CLIP_FRAMES != 0
+
+
+def without_repeats(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Frames equal to the one before are left out, so that a network sees a frozen picture once.
+
+    (T, ...) -> (the others (N, ...), which of them each frame is, int (T,)). T >= 1.
+
+    >>> without_repeats(np.array([[5], [5], [7], [5]]))[1].tolist()
+    [0, 0, 1, 2]
+    """
+    new = np.ones(len(frames), bool)
+    new[1:] = (frames[1:] != frames[:-1]).any(axis=tuple(range(1, frames.ndim)))
+    return frames[new], np.cumsum(new) - 1
 
 
 def apart(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ from torchvision.models import alexnet
 from bench.measures import VideoMetric
 from bench.nets.given import given
 from bench.nets.image import as_input, frame_classifier
+from bench.nets.pairs import without_repeats
 from bench.types import Context
 
 STAND_IN = "resnet10t"  # the architecture of the asset feature_eval
@@ -40,26 +41,31 @@ class PerceptualDistance:
     def maps(self, frames: np.ndarray) -> Maps:
         """Unit-normalised feature maps of uint8 (T, H, W, 3), float32 (T, C, h, w) per stage."""
         parts = [self.stages(part) for part in torch.from_numpy(np.array(frames)).split(FRAMES_AT_ONCE)]
-        whole = [torch.cat(stage) for stage in zip(*parts, strict=True)]
-        return [m / (m.norm(dim=1, keepdim=True) + TINY) for m in whole]
+        whole = [torch.cat(stage) if len(stage) > 1 else stage[0] for stage in zip(*parts, strict=True)]
+        return [m / m.norm(dim=1, keepdim=True).add_(TINY) for m in whole]
 
     @torch.inference_mode()
     def between(self, first: Maps, second: Maps) -> np.ndarray:
         """Distance of N pairs of frames from their maps, float64 (N,), 0 = alike."""
         total = torch.zeros(len(first[0]), dtype=torch.float64)
         for stage, (a, b) in enumerate(zip(first, second, strict=True)):
-            squared = (a - b).square()  # (N, C, h, w)
+            squared = (a - b).square_()  # (N, C, h, w)
             if self.weights is not None:
-                squared = squared * self.weights[stage][:, None, None]
+                squared *= self.weights[stage][:, None, None]
             total += squared.sum(1).double().mean((1, 2))
         return total.numpy()
 
     def adjacent(self, frames: np.ndarray) -> np.ndarray:
-        """Distance of every adjacent pair of uint8 (T, H, W, 3), float64 (T - 1,); (0,) for a single frame."""
-        if len(frames) < 2:
-            return np.zeros(0)
-        maps = self.maps(frames)
-        return self.between([m[:-1] for m in maps], [m[1:] for m in maps])
+        """Distance of every adjacent pair of uint8 (T, H, W, 3), float64 (T - 1,); (0,) for a single frame.
+
+        It is 0 where a frame repeats the one before, which the network then does not see again.
+        """
+        distinct, which = without_repeats(frames)
+        found = np.zeros(len(frames) - 1)
+        if len(distinct) > 1:
+            maps = self.maps(distinct)
+            found[np.diff(which) > 0] = self.between([m[:-1] for m in maps], [m[1:] for m in maps])
+        return found
 
 
 def perceptual_distance(net: str, assets: Mapping[str, Mapping[str, torch.Tensor]]) -> PerceptualDistance:
