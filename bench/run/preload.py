@@ -3,6 +3,7 @@
 import datasets  # noqa: F401
 import scipy.stats  # noqa: F401
 import torch  # noqa: F401
+import torch._dynamo  # noqa: F401  (two seconds, which deterministic mode and optimizers would import in every stage)
 
 import bench.nets.image  # noqa: F401
 import bench.nets.video  # noqa: F401
