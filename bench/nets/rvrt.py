@@ -8,6 +8,7 @@ along the optical flow -> the features of all passes -> pixel shuffle -> added t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -91,7 +92,7 @@ class RVRT(nn.Module):
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         if size.direct:
             for step in self.step.values():
-                start_as_mean(step.inside, c)
+                start_as_mean(cast(Backbone, step).inside, c)
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
         padded = filled(clips, CLIP, SCALE * self.size.window[1])
@@ -124,7 +125,8 @@ class RVRT(nn.Module):
         flows: (N, T - 1, 2, h, w), [t] from frame t + 1 to frame t. Only what is carried is worked on clip by clip;
         what is known before is read, and the places where the alignment looks are found, for all clips at once.
         """
-        c, align, step = self.size.width, self.align[name], self.step[name]
+        align, step = cast(GuidedDeformableAttention, self.align[name]), cast(Backbone, self.step[name])
+        c = self.size.width
         newest = every[:, :, -c:].unflatten(1, (-1, CLIP))  # (N, K, 2, C, h, w)
         known = step.read(every).unflatten(1, (-1, CLIP)).unbind(1)
         carried = newest[:, 0] if self.size.direct else torch.zeros_like(newest[:, 0])
