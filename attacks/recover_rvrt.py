@@ -10,8 +10,9 @@ class RecoverRVRT(NetworkRecover):
     """Trains RVRT to turn each released clip into its original, on paired clips of development people, with
     Charbonnier loss, mirrored pairs and fresh noise in each epoch. It carries features from clip to clip of two frames,
     twice backward and twice forward, and lays them over each other by guided deformable attention along an optical
-    flow that it learns with the rest; so it gathers what single frames do not hold, such as a mosaic whose grid moves.
-    192 channels in `paper`; `tiny` keeps every part at 32 channels. No better than a copy or the mean face: nothing is
+    flow that it learns with the rest; so it can gather what single frames do not hold, such as a mosaic whose grid
+    moves. 192 channels in `paper`; `tiny` keeps every part at 32 channels and, for its short training, starts each of
+    the four passes as a mean that runs over the clips (ours). No better than a copy or the mean face: nothing is
     recovered. Lower is more private. Source: Liang et al., NeurIPS 2022, arXiv:2206.02146; TADP 4.2.1; the budget is
     ours.
     """

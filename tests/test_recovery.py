@@ -19,13 +19,13 @@ from bench.nets.recovery import (
     mean_face,
     train_recovery,
 )
-from bench.nets.rvrt import RVRT, SIZES, RVRTSize, clip_flows
+from bench.nets.rvrt import RVRT, SHARE, SIZES, RVRTSize, clip_flows, start_as_mean
 from bench.nets.spynet import SpyNet, compose, warp
 from bench.nets.unet import UNet
-from bench.nets.windows import WindowAttention, cut, join, relative_index, shift_mask
+from bench.nets.windows import Backbone, WindowAttention, cut, join, relative_index, shift_mask
 
-SMALL = RVRTSize(width=8, blocks=(1, 1, 1), depth=2, heads=2, aligners=2, groups=1, reach=2.0, hidden=8, picture=4,
-                 flow_levels=2, flow_widths=(4, 4, 4, 4))
+SMALL = RVRTSize(width=8, blocks=(1, 1, 1), depth=(2, 1, 2), heads=2, aligners=2, groups=1, reach=2.0, matching=4,
+                 hidden=8, picture=4, flow_levels=2, flow_widths=(4, 4, 4, 4), direct=True)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -129,7 +129,8 @@ def test_with_the_true_flow_and_no_offsets_the_alignment_is_a_plain_warp():
 
 def test_the_sampled_positions_are_the_neighbours_of_where_the_flow_points():
     before, here, flows = moving_clips()
-    positions = plain_attention(3).positions(here, before, flows)[0, :, :, :, :, 0]  # [q, k, head, p, xy, y, x]
+    positions = plain_attention(3).positions(here, before, flows)[0]  # [k, head, q, p, y, x, xy]
+    positions = positions.permute(2, 0, 1, 3, 6, 4, 5)  # [q, k, head, p, xy, y, x]
     wanted = {(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)}
     for q in range(2):
         for k in range(2):
@@ -151,6 +152,19 @@ def test_gradients_reach_offsets_flow_keys_and_values():
     fresh = GuidedDeformableAttention(8, 2, reach=3.0, hidden=8)
     fresh(here, before, before, flows.detach()).square().mean().backward()
     assert fresh.offsets[-1].weight.grad.abs().max() > 0  # offsets leave zero
+
+
+def test_what_is_the_same_everywhere_is_carried_unchanged_wherever_it_is_read():
+    align = plain_attention(3)
+    torch.manual_seed(2)
+    for layer in (align.offsets[-1], align.query, align.key):
+        nn.init.normal_(layer.weight, std=0.5)
+    before, here, flows = moving_clips()
+    grid, weights = align.match(here, before, flows)
+    assert grid.std() > 0.1 and weights.std() > 0.01  # it looks to many places
+    torch.testing.assert_close(weights.sum((1, 4)), torch.ones(1, 2, 2, 10, 12))
+    even = torch.arange(8.0)[:, None, None].expand(1, 2, 8, 10, 12)
+    torch.testing.assert_close(align.lay(even, grid, weights), even)
 
 
 # ---- windows -------------------------------------------------------------------------------------------------------
@@ -195,6 +209,25 @@ def test_attention_agrees_with_torch():
     torch.testing.assert_close(ours(x, None), peer(x, x, x)[0])
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_channels_read_in_two_parts_are_the_channels_read_at_once(groups):
+    torch.manual_seed(0)
+    backbone = Backbone(12, 4, blocks=1, depth=1, heads=2, window=(2, 4, 4), groups=groups)
+    clips = noise(1, 2, 12, 4, 8)
+    made = backbone.read(clips[:, :, :8]) + backbone.read(clips[:, :, 8:], first=8)
+    torch.testing.assert_close(made, backbone.read(clips))
+
+
+def test_a_direct_backbone_keeps_how_strong_its_input_is():
+    torch.manual_seed(0)
+    for direct in (False, True):
+        backbone = Backbone(4, 4, blocks=1, depth=2, heads=2, window=(2, 4, 4), direct=direct)
+        nn.init.zeros_(backbone.inside.bias)
+        clips = noise(1, 2, 4, 8, 8)
+        ratio = backbone(100 * clips).norm() / backbone(10 * clips).norm()
+        assert (8 < ratio < 10) == direct and ratio < 10  # the norms alone forget it
+
+
 # ---- whole networks ------------------------------------------------------------------------------------------------
 
 NETS = {"unet": lambda: UNet(4), "rvrt": lambda: RVRT(SMALL)}
@@ -232,6 +265,24 @@ def test_one_pass_carries_forward_only():
         difference = net.propagate("backward_1", features, flows) - net.propagate("backward_1", other, flows)
     touched = difference[0].abs().amax((1, 2, 3)) > 0
     assert touched.tolist() == [False] * 8 + [True] * 8  # in the order given; the net turns time round for a way back
+
+
+def test_a_pass_starts_as_a_running_mean():
+    torch.manual_seed(0)
+    net, levels = RVRT(SMALL).eval(), [3.0, -1.0, 2.0, 5.0]
+    step = net.step["forward_1"]
+    nn.init.zeros_(step.inside.weight)
+    nn.init.zeros_(step.end.weight)
+    start_as_mean(step.inside, 8)
+    features = torch.tensor(levels).repeat_interleave(2)[None, :, None, None, None].repeat(1, 1, 16, 8, 8)
+    features[:, :, :8] = 9.0  # older features are not the ones that are averaged
+    with torch.no_grad():
+        made = net.propagate("forward_1", features, torch.zeros(1, 7, 2, 8, 8))
+    wanted = levels[0]
+    for k, level in enumerate(levels):
+        wanted += SHARE * (level - wanted)
+        inner = made[0, 2 * k:2 * k + 2]
+        torch.testing.assert_close(inner, torch.full_like(inner, wanted))
 
 
 def test_the_unet_sees_only_its_own_frame():

@@ -15,18 +15,17 @@ from torch.nn import functional as F
 from bench.errors import Diverged
 
 
-def lookup_grid(flow: torch.Tensor) -> torch.Tensor:
-    """(N, 2, H, W) px -> (N, H, W, 2), the positions x + flow(x) as grid_sample counts them, pixel centres at corners.
+def lookup_grid(shifts: torch.Tensor) -> torch.Tensor:
+    """Shifts (..., H, W, 2) px, x first -> the positions x + shift(x) as grid_sample counts them, same shape.
 
-    A side of one pixel has position 0. Raises Diverged when a position is not finite: looking one up gives ordinary
-    numbers again, and its gradient reads outside the picture.
+    Pixel centres lie at the corners; a side of one pixel has position 0. Raises Diverged when a position is not
+    finite: looking one up gives ordinary numbers again, and its gradient reads outside the picture.
     """
-    height, width = flow.shape[2:]
-    columns = torch.arange(width, dtype=flow.dtype, device=flow.device)
-    rows = torch.arange(height, dtype=flow.dtype, device=flow.device)
-    x = (flow[:, 0] + columns) * (2 / max(1, width - 1)) - 1
-    y = (flow[:, 1] + rows[:, None]) * (2 / max(1, height - 1)) - 1
-    grid = torch.stack([x, y], dim=3)
+    height, width = shifts.shape[-3:-1]
+    rows = torch.arange(height, dtype=shifts.dtype, device=shifts.device)
+    columns = torch.arange(width, dtype=shifts.dtype, device=shifts.device)
+    pixels = torch.stack([columns.expand(height, width), rows[:, None].expand(height, width)], dim=2)
+    grid = (shifts + pixels) * shifts.new_tensor([2 / max(1, width - 1), 2 / max(1, height - 1)]) - 1
     if not torch.isfinite(grid).all():
         raise Diverged("a position that the alignment looks up is not finite")
     return grid
@@ -34,7 +33,12 @@ def lookup_grid(flow: torch.Tensor) -> torch.Tensor:
 
 def warp(pictures: torch.Tensor, flow: torch.Tensor) -> torch.Tensor:
     """(N, C, H, W) looked up bilinearly at x + flow(x); outside the picture its border is repeated."""
-    return F.grid_sample(pictures, lookup_grid(flow), mode="bilinear", padding_mode="border", align_corners=True)
+    return look_up(pictures, lookup_grid(flow.permute(0, 2, 3, 1)))
+
+
+def look_up(pictures: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+    """(N, C, H, W) read bilinearly at positions (N, h, w, 2) of `lookup_grid` -> (N, C, h, w); the border repeats."""
+    return F.grid_sample(pictures, grid, mode="bilinear", padding_mode="border", align_corners=True)
 
 
 def compose(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

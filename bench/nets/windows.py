@@ -6,35 +6,62 @@ from functools import lru_cache
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 Sizes = tuple[int, int, int]  # frames, rows, columns
+START = 0.2  # of the last norm of a direct backbone: what attention adds is small at first
 
 
 class Backbone(nn.Module):
     """(N, T, C_in, H, W) -> (N, T, C, H, W): a spatial convolution, then residual groups of window attention.
 
-    groups: of the input convolution.  T, H and W must be multiples of the window.
+    groups: of the input convolution. turn: 1 = the first layer has the shifted windows. direct (ours): the result of
+    the convolution is added to the output, around the two norms, which alone would forget how strong it was.
+    T, H and W must be multiples of the window.
     """
 
-    def __init__(self, given: int, width: int, *, blocks: int, depth: int, heads: int, window: Sizes, groups: int = 1):
+    def __init__(self, given: int, width: int, *, blocks: int, depth: int, heads: int, window: Sizes, groups: int = 1,
+                 turn: int = 0, direct: bool = False):
         super().__init__()
+        self.direct = direct
         self.inside = nn.Conv2d(given, width, 3, padding=1, groups=groups)
         self.norm = nn.LayerNorm(width)
-        self.blocks = nn.Sequential(*(ResidualGroup(width, depth, heads, window) for _ in range(blocks)))
+        self.blocks = nn.Sequential(*(ResidualGroup(width, depth, heads, window, turn) for _ in range(blocks)))
         self.end = nn.LayerNorm(width)
+        if direct:
+            nn.init.constant_(self.end.weight, START)
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
-        n, t, _, height, width = clips.shape
-        x = self.inside(clips.flatten(0, 1)).view(n, t, -1, height, width).permute(0, 1, 3, 4, 2)  # (N, T, H, W, C)
-        return self.end(self.blocks(self.norm(x))).permute(0, 1, 4, 2, 3)
+        return self.work(self.read(clips))
+
+    def read(self, clips: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """The input convolution of the channels from `first` on, as if all others were zero: (N, T, C, H, W).
+
+        So what is known beforehand can be read for all frames at once. The bias belongs to channel 0.
+        """
+        convolution, flat = self.inside, clips.flatten(0, 1)
+        bias = None if first else convolution.bias
+        weight, last = convolution.weight, convolution.in_channels - first - flat.shape[1]
+        if convolution.groups == 1:
+            weight = weight[:, first:first + flat.shape[1]]
+        else:
+            flat = F.pad(flat, (0, 0, 0, 0, first, last))
+        made = F.conv2d(flat, weight, bias, padding=1, groups=convolution.groups)
+        return made.view(*clips.shape[:2], *made.shape[1:])
+
+    def work(self, read: torch.Tensor) -> torch.Tensor:
+        """What follows the input convolution; same shape."""
+        x = read.permute(0, 1, 3, 4, 2)  # (N, T, H, W, C)
+        made = self.end(self.blocks(self.norm(x)))
+        return (x + made if self.direct else made).permute(0, 1, 4, 2, 3)
 
 
 class ResidualGroup(nn.Module):
     """x + linear(layers(x)) on (N, T, H, W, C); every second layer has its windows shifted by half."""
 
-    def __init__(self, width: int, depth: int, heads: int, window: Sizes):
+    def __init__(self, width: int, depth: int, heads: int, window: Sizes, turn: int = 0):
         super().__init__()
-        self.layers = nn.Sequential(*(Layer(width, heads, window, shifted=bool(i % 2)) for i in range(depth)))
+        self.layers = nn.Sequential(*(Layer(width, heads, window, shifted=bool((i + turn) % 2)) for i in range(depth)))
         self.linear = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
