@@ -9,11 +9,11 @@ class CPLR(AdaptedClips):
     """Trains a video transformer on a method's released enrolment clips and names the person in single released probe
     clips: an attacker who has adapted to the method and sees motion as well as single frames. In the `paper` profile
     InternVideo2 with its published weights; in `tiny` a small joint space-time transformer of the same build, every
-    patch of every frame attending to every other, started from the evaluation clip-identity asset. Its
-    last layer starts as Fisher's discriminant of the enrolled people, and it reads a clip and its mirror. Every clip was
-    released for itself. A trial is one clip of 16 frames (read as 8 equally spaced ones in `tiny`); a shorter last clip
-    is filled up with its last frame. Lower is more private; chance is 1 / people. Source: TADP, section 4.1.7, and
-    Wang et al., InternVideo2 (2024); the size, budget and start are ours.
+    patch of every frame attending to every other, started from the evaluation clip-identity asset. Its last layer
+    starts as Fisher's discriminant of the enrolled people, and it reads a clip and its mirror. Every clip was released
+    for itself. A trial is one clip of 16 frames (read as 8 equally spaced ones in `tiny`); a shorter last clip is
+    filled up with its last frame. Lower is more private; chance is 1 / people. Source: TADP, section 4.1.7, and Wang et
+    al., InternVideo2 (2024); the size, budget and start are ours.
     """
 
     threat = ThreatModel(

@@ -26,9 +26,9 @@ class AdaptedClips(ClipAttacker):
     """A ClipAttacker whose last layer starts as Fisher's discriminant of the enrolled people, not at random.
 
     On development people of synthfaces, four epochs, half the rate and the mirrored reading named .88 of clips where a
-    random last layer named .72. The discriminant is computed from the first draw of the released enrolment clips, each as it is and mirrored, then made softer until
-    the training loss of these clips is least; from there the whole network is trained. A clip is read as it is and
-    mirrored, and the two probabilities are averaged.
+    random last layer named .72. The discriminant is computed from the first draw of the released enrolment clips, each
+    as it is and mirrored, then made softer until the training loss of these clips is least; from there the whole
+    network is trained. A clip is read as it is and mirrored, and the two probabilities are averaged.
     """
 
     def fit(self, enrolment: Sequence[Sample], people: int, assets: Mapping[str, Any], ctx: Context) -> None:
