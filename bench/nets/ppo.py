@@ -57,7 +57,7 @@ def train(game: Game, inputs: int, actions: int, recipe: Recipe, seed: int,
     draw = torch.Generator().manual_seed(seed)
     policy, value = network(inputs, actions, recipe.width), network(inputs, 1, recipe.width)
     nn.init.orthogonal_(list(policy.parameters())[-2], gain=0.01)  # starts near the uniform policy
-    optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], lr=recipe.rate)
+    optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], lr=recipe.rate, fused=True)
     returns: list[float] = []
     for k in range(recipe.rollouts):
         for group in optimizer.param_groups:

@@ -33,12 +33,13 @@ from bench.privacy.windows import clip_chunks, release_windows, replayed, window
 from bench.registry import Spec
 from bench.reports import ages, text
 from bench.run.cache import write_json
-from bench.run.enforced import BLOCK, PublicWorker, full_claim, priced, short_claim
+from bench.run.enforced import PublicWorker, full_claim, priced, short_claim
 from bench.run.sandbox import available
 from bench.run.stages import Job
 from bench.run.views import fitted_state, load_tensors, save_tensors
 from bench.traffic import COMPONENTS, EXPERTS, SLOTS, WINDOW_CHUNKS, columns
 
+BLOCK = 256  # streams in lock-step; fixed, since sums inside a method may depend on the size of a batch
 CLEAR = EventClaim(WINDOW_CHUNKS, 2, (Fraction(1),), (Fraction(0),) * SLOTS)  # windows of a method without a claim
 
 

@@ -13,7 +13,7 @@ from bench.reports import UNIT, ReportMethod, View
 from bench.traffic import SLOTS
 from methods.br_moe.controller import FEATURES, LEVELS, Controls, Streets, observed
 
-STREAMS, ROLLOUTS = 1024, 60
+STREAMS, ROLLOUTS = 1024, 50
 
 
 @method("br_moe")
