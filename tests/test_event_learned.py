@@ -30,13 +30,16 @@ def test_an_event_replaces_what_k_chunks_hold_or_adds_to_it():
     sums = chunks.reshape(1, 2, 10, 2).sum(axis=2).astype(float)
     sums[0, 0] = np.nan
     flip = np.array([[[0, 0], [-10, 10]]])
-    args = (np.zeros(1, int), {"traffic": np.array([[np.nan, 2.0]])}, event, seeds.derive(3, "place"))
+    args = (np.zeros(1, int), {"traffic": np.array([[np.nan, 2.0]])}, event, 10, seeds.derive(3, "place"))
     found = m.matched({"traffic": sums}, {"traffic": chunks}, args[0], {"traffic": flip}, *args[1:])
     without, with_it = found.sums["traffic"][:, 0]
     assert found.window.tolist() == [1] and np.isnan(without[0]).all() and np.isnan(with_it[0]).all()
     assert (with_it[1] - without[1]).tolist() == [-10, 10]
     gone = sums[0, 1] + [10, 0] - without[1]  # what two chunks in a row of the window held
     assert gone.tolist() in [(chunks[0, c] + chunks[0, c + 1]).tolist() for c in range(10, 19)]
+    short = m.matched({"traffic": sums}, {"traffic": chunks}, args[0], {"traffic": flip}, *args[1:3], 2,
+                      seeds.derive(4, "place"))  # only the first two chunks of a window were filmed
+    assert (sums[0, 1] + [10, 0] - short.sums["traffic"][0, 0, 1]).tolist() == (chunks[0, 10] + chunks[0, 11]).tolist()
     added = m.matched({"traffic": sums}, {"traffic": chunks}, args[0], {"traffic": np.maximum(flip, 0)}, *args[1:])
     assert added.sums["traffic"][0, 0, 1].tolist() == sums[0, 1].tolist()
 

@@ -34,14 +34,15 @@ def clipped(streams: Streams, episodes: np.ndarray, branches: Sequence[Branch]) 
 
 
 def matched(sums: Arrays, chunks: Arrays, episode: np.ndarray, shift: Arrays, scale: Arrays, event: EventClaim,
-            rng: np.random.Generator) -> Matched:
+            filmed: int, rng: np.random.Generator) -> Matched:
     """N streams twice. sums, shift: {branch: (N, T, dim)}, noisy sums and what the event adds to them; chunks: {branch:
-    (E, chunks, dim)} behind them; episode: (N,), which of the E each stream is; scale: {branch: (N, T)}.
+    (E, chunks, dim)} behind them; episode: (N,), which of the E each stream is; scale: {branch: (N, T)}; filmed:
+    chunks of a window that were filmed, so that something can happen in them.
     """
     moved = np.sum([np.abs(v).sum(axis=2) for v in shift.values()], axis=0)  # (N, T)
     window, every = moved.argmax(axis=1), np.arange(len(moved))
     first = window * (event.cadence_chunks or event.window_chunks) + \
-        rng.integers(event.window_chunks - event.changed_chunks + 1, size=len(window))
+        rng.integers(max(1, filmed - event.changed_chunks + 1), size=len(window))
     places = first[:, None] + np.arange(event.changed_chunks)  # (N, K)
     both = {}
     for name, added in shift.items():
@@ -70,7 +71,8 @@ def public_streams(streams: Streams, branches: Sequence[Branch], shift: Arrays, 
     for b in branches:
         exact = window_sums(chunks[b.name], event)[episode]  # (M, T, dim)
         noisy[b.name] = exact + _laplace(spread[b.name], exact.shape, rng) if b.noise else exact.astype(np.float64)
-    return matched(noisy, chunks, episode, {n: v[like, moved] for n, v in shift.items()}, spread, event, rng)
+    return matched(noisy, chunks, episode, {n: v[like, moved] for n, v in shift.items()}, spread, event,
+                   streams.filmed, rng)
 
 
 def _laplace(scale: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -89,7 +91,8 @@ def learned(attack: Distinguisher, streams: Streams, branches: Sequence[Branch],
     rng = seeds.derive(names[0], "matched", attack.name, names[1])
     attack.fit(public_streams(streams, branches, shift, scale, event, rng))
     test, place = np.unique(episode, return_inverse=True)
-    scores = attack.score(matched(sums, clipped(streams, test, branches), place, shift, scale, event, rng))
+    scores = attack.score(matched(sums, clipped(streams, test, branches), place, shift, scale, event,
+                                  streams.filmed, rng))
     return auc_values(scores[0], scores[1])
 
 
