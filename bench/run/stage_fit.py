@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench import seeds
+from bench import registry, seeds
 from bench.data.clips import Clips
 from bench.registry import Spec
 from bench.run.enforced import method_readable, preloaded
@@ -27,11 +27,21 @@ def run_fit(job: Job) -> None:
     view = write_public_streams(job.inputs["streams"], place) if "streams" in job.inputs else \
         write_development_view(Clips(job.inputs["clips"]), job.config["needs"], seed, place)
     assets = {k: v / "weights.safetensors" for k, v in job.inputs.items() if k not in ("clips", "streams")}
-    with MethodWorker(spec, job.config["profile"], isolation=available(), preload=preloaded(spec, FIT_PACKAGES),
+    packages = FIT_PACKAGES if assets or "clips" in job.inputs or may_train(spec) else ()  # four seconds to import
+    with MethodWorker(spec, job.config["profile"], isolation=available(), preload=preloaded(spec, packages),
                       readable=[*method_readable(spec), view, *assets.values()]) as worker:
         state = worker.fit(view, assets, seeds.derive_int(seed, "fit", str(spec)))
     _remove(view)
     save_tensors(job.out / "state.safetensors", state)
+
+
+def may_train(spec: Spec) -> bool:
+    """Could this method of the traffic track need torch: do its own files speak of it, or use a module that trains?"""
+    for path in registry.source_files("methods", spec.name):
+        ours = path.is_relative_to(registry.ROOT / "bench")
+        if (path.parent.name == "nets" or path.stem == "rehearsal") if ours else "torch" in path.read_text("utf-8"):
+            return True
+    return False
 
 
 def _remove(view: Path) -> None:
