@@ -1,11 +1,11 @@
 """cPLR: private-to-private identification from 16-frame clips."""
 
 from bench import Column, ThreatModel, attack
-from bench.nets.adapted_clips import AdaptedClips
+from bench.nets.clip_attackers import ClipAttacker
 
 
 @attack("cplr")
-class CPLR(AdaptedClips):
+class CPLR(ClipAttacker):
     """Trains a video transformer on a method's released enrolment clips and names the person in single released probe
     clips: an attacker who has adapted to the method and sees motion as well as single frames. In the `paper` profile
     InternVideo2 with its published weights; in `tiny` a small joint space-time transformer of the same build, every

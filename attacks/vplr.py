@@ -1,11 +1,11 @@
 """vPLR: the attacker of cPLR, who adds up what all clips of a video tell."""
 
 from bench import Column, ThreatModel, attack
-from bench.nets.adapted_clips import AdaptedClips
+from bench.nets.clip_attackers import ClipAttacker
 
 
 @attack("vplr")
-class VPLR(AdaptedClips):
+class VPLR(ClipAttacker):
     """Names the person in a whole released probe video: the attacker of `cplr`, trained as there on clips that were
     released each for itself, reads every 16-frame clip of the video as it was published and adds up the
     log-probabilities. A trial is one video. What protects a clip protects a video of several clips less; the number

@@ -35,7 +35,7 @@ from bench.data.public_faces import pictures
 from bench.method_assets import train_autoencoder, train_coder
 from bench.nets import clip_expression
 from bench.nets.architectures import architecture
-from bench.nets.clip_attackers import clip_recipe
+from bench.nets.clip_recipe import clip_recipe
 from bench.nets.clip_vit import SIZES as VIT_SIZES
 from bench.nets.clip_vit import clip_frames
 from bench.nets.image import as_input, jitter

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bench import Context, Diverged, Sample, UserError, Video, registry, seeds
-from bench.nets import adapted_clips
+from bench.nets import clip_attackers
 from bench.nets.clip_vit import SIZES, Block, ClipViT, ViTSize, as_vit_input, clips_of, sine_positions
 from bench.nets.discriminant import fisher_head
 from bench.nets.image import frame_classifier
@@ -266,7 +266,7 @@ def fitted(name: str, seed=9, **settings):
 
 def test_each_epoch_reads_another_draw(monkeypatch):
     seen = []
-    monkeypatch.setattr(adapted_clips, "train_classifier",
+    monkeypatch.setattr(clip_attackers, "train_classifier",
                         lambda model, data, recipe, seed, report: seen.extend(data(e) for e in range(3)))
     samples = enrolment(draws=2)
     registry.get("attacks", "cplr")(epochs=3).fit(samples, PEOPLE, start(), context())
@@ -286,7 +286,7 @@ def test_a_long_sample_gives_all_its_clips():
 @pytest.fixture
 def untrained(monkeypatch):
     """Attackers as they start."""
-    monkeypatch.setattr(adapted_clips, "train_classifier", lambda *args, **more: None)
+    monkeypatch.setattr(clip_attackers, "train_classifier", lambda *args, **more: None)
 
 
 def test_cplr_starts_from_the_asset(untrained):

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from bench.errors import ConfigError, nearest
 from bench.measures import Identify
-from bench.nets.clip_vit import SIZES, ClipViT, ViTSize, as_vit_input, clips_of
+from bench.nets.clip_recipe import clip_recipe
+from bench.nets.clip_vit import SIZES, ClipViT, clips_of
+from bench.nets.discriminant import fisher_head
 from bench.nets.published import load_published
 from bench.nets.training import Data, Recipe, load_matching, predict, train_classifier
-from bench.nets.video import jitter_clips
 from bench.types import Context, Sample, Video
+
+RATE = 5e-4  # half the rate of a network that starts with a random layer
+SOFTER = tuple(2 ** (-k / 2) for k in range(49))  # factors of the first head, 1 to 2^-24
 
 
 class ClipAttacker(Identify):
-    """Learns people from clips. Its start is an evaluation asset of its architecture, the same for all methods.
+    """Learns people from clips. Its start is an evaluation asset of its architecture, the same for all methods; its
+    last layer starts as Fisher's discriminant of the enrolled people, not at random.
+
+    On development people of synthfaces, four epochs, half the rate and the mirrored reading named .88 of clips where a
+    random last layer named .72. The discriminant is computed from the first draw of the released enrolment clips, each
+    as it is and mirrored, then made softer until the training loss of these clips is least; from there the whole
+    network is trained. A clip is read as it is and mirrored, and the two probabilities are averaged.
 
     An attack derives from it and says what it knows (`threat`) and what it publishes (`columns`).
     size: "small", "base" or "1B" of InternVideo2; `weights`, `sha256`: its published checkpoint, a file on this
@@ -34,7 +47,7 @@ class ClipAttacker(Identify):
         self.model: Any = None  # a ClipViT, after fit or load
 
     def fit(self, enrolment: Sequence[Sample], people: int, assets: Mapping[str, Any], ctx: Context) -> None:
-        """Raises DataError when the `paper` profile has no published weights."""
+        """Raises DataError when the `paper` profile has no published weights, Diverged on a loss that is not finite."""
         torch.manual_seed(ctx.torch_seed("weights"))
         if ctx.profile == "tiny":
             self.model = ClipViT(SIZES["tiny"], people)
@@ -42,11 +55,12 @@ class ClipAttacker(Identify):
         else:
             self.model = ClipViT(SIZES[self.published_size], people)
             load_published(self.weights, self.sha256, self.model)
+        self._adapt(enrolment, people)
         train_classifier(self.model, lambda epoch: self._draw(enrolment, epoch), self._recipe(),
                          ctx.torch_seed("order"), report=ctx.report)
 
     def _recipe(self) -> Recipe:
-        return clip_recipe(self.model.size, self.epochs)
+        return replace(clip_recipe(self.model.size, self.epochs), rate=RATE)
 
     def _draw(self, enrolment: Sequence[Sample], epoch: int) -> Data:
         """All clips of the release that this epoch reads, and who is seen in each."""
@@ -55,7 +69,9 @@ class ClipAttacker(Identify):
 
     def score(self, video: Video) -> np.ndarray:
         """(1, P) log-probabilities of one clip; (K, P), a row a clip, of a longer video."""
-        return predict(self.model, clips_of(video, self.model.size.frames), self._recipe()).numpy()
+        clips = clips_of(video, self.model.size.frames)
+        both = torch.stack([predict(self.model, view, self._recipe()) for view in (clips, clips.flip(3))])
+        return (both.logsumexp(0) - math.log(2)).numpy()
 
     def state(self) -> dict[str, np.ndarray]:
         return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
@@ -65,8 +81,20 @@ class ClipAttacker(Identify):
         self.model = ClipViT(next(size for size in SIZES.values() if size.width == width), people)
         self.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
 
+    def _adapt(self, enrolment: Sequence[Sample], people: int) -> None:
+        """Set the last layer of `self.model`."""
+        clips, targets = self._draw(enrolment, 0)
+        features = self._features(torch.cat([clips, clips.flip(3)]))
+        targets = targets.repeat(2)
+        weight, bias = fisher_head(features, targets, people)
+        logits, smoothing = features @ weight.T + bias, self._recipe().label_smoothing
+        softer = min(SOFTER, key=lambda s: F.cross_entropy(logits * s, targets, label_smoothing=smoothing).item())
+        with torch.no_grad():
+            self.model.head.weight.copy_(weight * softer)
+            self.model.head.bias.copy_(bias * softer)
 
-def clip_recipe(size: ViTSize, epochs: int) -> Recipe:
-    """How a clip transformer is trained: mirrored, shifted by up to 2 px and brightened, one draw a clip."""
-    return Recipe(epochs=epochs, prepare=lambda clips: as_vit_input(clips, size.side_px), augment=jitter_clips,
-                  batch=8, rate=1e-3)
+    @torch.inference_mode()
+    def _features(self, clips: torch.Tensor) -> torch.Tensor:
+        """uint8 (N, T, H, W, 3) -> (N, embedding)."""
+        self.model.eval()
+        return torch.cat([self.model.features(self._recipe().prepare(part)) for part in clips.split(64)])
