@@ -63,8 +63,9 @@ def run_suite(name: str, workdir: Path, chosen: Selection | None = None, *, jobs
         outcome = execute(work, plan, jobs, display_kind)
         store.rebuild(work, database(workdir))
     if hint and not quiet:
-        print("Next: `veilbench status`" if outcome.failed else
-              "Next: `veilbench table summary`, `veilbench site build`", flush=True)
+        where = "" if workdir == Path("runs") else f" --workdir {workdir}"
+        print(f"Next: `veilbench status{where}`" if outcome.failed else
+              f"Next: `veilbench table summary{where}`, `veilbench site build{where}`", flush=True)
     return 1 if _real_failures(work, plan, outcome) else 0
 
 

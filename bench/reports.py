@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bench.beliefs import Belief, Beliefs
+from bench.errors import ConfigError, PluginError
 from bench.privacy.claims import EventClaim, FullClaim
 from bench.privacy.contract import CHUNK_STEPS, Branch, Plan, PrivateMethod
 from bench.privacy.windows import clip_chunks
@@ -65,6 +66,7 @@ class ReportMethod(PrivateMethod):
         self.accountant, self.budget, self.reuse, self.filtered = accountant, Fraction(budget), reuse, filtered
         self.changed, counted = changed, dict(zip(("traffic", "pedestrian"), caps, strict=True))
         self.beliefs = Beliefs() if filtered or self.believes else None
+        self._check()
         self.branches = tuple(Branch(e.name, dim=e.dim, norm="box" if box and not e.label else "l1",
                                      clip=min(e.cap, counted.get(e.name, e.cap)) * CHUNK_STEPS,
                                      noise="discrete_laplace") for e in EXPERTS)
@@ -73,6 +75,19 @@ class ReportMethod(PrivateMethod):
             event=EventClaim(WINDOW_CHUNKS, changed, tuple(Fraction(e.cap) for e in EXPERTS), self.limits(),
                              (Fraction(1, 4),) * 4, budget=self.budget or None, accountant=accountant))
         self.prior = np.full(len(COMPONENTS), np.nan)
+
+    def _check(self) -> None:
+        """Raises ConfigError for terms that no window could keep."""
+        most = WINDOW_CHUNKS * (1 if self.accountant == "sum" else SLOTS)
+        if not 1 <= self.changed <= most:
+            raise ConfigError(f"changed = {self.changed}: an event cannot change so many chunks.",
+                              f"A window has {WINDOW_CHUNKS}, an episode {WINDOW_CHUNKS * SLOTS}.",
+                              f"Give 1 to {most}.")
+        for limit in self.limits():
+            if (limit / UNIT).denominator != 1:
+                raise ConfigError(f"A window may spend {limit}, which is no multiple of {UNIT}.",
+                                  "Policies count in fortieths of epsilon; what is left over would be claimed and "
+                                  "never spent.", "Give a budget whose share of a window is a multiple of 1/40.")
 
     def limits(self) -> tuple[Fraction, ...]:
         """The most that each window spends; the harness refuses more. Part of the claim."""
@@ -206,8 +221,16 @@ class ClearMethod(ReportMethod):
 
 
 def within(wanted: np.ndarray, view: View) -> np.ndarray:
-    """The spends (B, 4) that the budget still allows; of the others nothing."""
-    whole = np.asarray(wanted, dtype=np.int64)
+    """The spends (B, 4) that the budget still allows; of the others nothing. Raises PluginError for anything else than
+    fortieths.
+    """
+    whole, shape = np.asarray(wanted), (len(view.asked), len(EXPERTS))
+    if whole.shape != shape or whole.dtype.kind not in "iu" or (whole < 0).any():
+        least = f", least {whole.min()}" if whole.size and whole.dtype.kind in "iuf" else ""
+        raise PluginError(f"`spends` gave {whole.dtype} {whole.shape}{least}.",
+                          f"It gives fortieths of epsilon, whole numbers that are not negative, of shape {shape}: a "
+                          f"row a stream, for {', '.join(e.name for e in EXPERTS)}.", "Mend `spends`.")
+    whole = whole.astype(np.int64)
     return np.where(whole.sum(axis=1, keepdims=True) <= view.left[:, None], whole, 0)
 
 

@@ -174,8 +174,8 @@ def planned(tmp_path, **change):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"methods": ["blur"]}, "does not release reports"), ({"attacks": ["plr"]}, "does not read reports"),
-    ({"metrics": ["psnr_released"]}, "does not read reports")])
+    ({"methods": ["blur"]}, "does not release reports"), ({"attacks": ["plr"]}, "plr measures videos"),
+    ({"metrics": ["psnr_released"]}, "psnr_released measures videos")])
 def test_what_belongs_to_the_other_track_is_refused(tmp_path, few_streams, change, message):
     with pytest.raises(ConfigError, match=message):
         planned(tmp_path, **change)

@@ -158,3 +158,12 @@ def test_a_suite_like_nothing_is_refused(tmp_path, like, said):
     path.write_text(f"title = 't'\ndataset = 'blocks'\nmethods = ['original']\nlike = {like}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=said):
         suite.load(str(path))
+
+
+@pytest.mark.parametrize("name, dataset, message", [
+    ("traffic-mini", "synthfaces_demo", "measures reports, and synthfaces_demo gives videos of faces"),
+    ("demo", "sumo_crossing", "measures videos, and sumo_crossing gives reports of traffic")])
+def test_the_two_tracks_are_not_mixed(name, dataset, message):
+    chosen = suite.load(name).model_copy(update={"dataset": dataset})
+    with pytest.raises(ConfigError, match=message):
+        check(chosen, [Spec.parse(a) for a in chosen.attacks], [Spec.parse(m) for m in chosen.metrics])

@@ -7,7 +7,7 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 
-from bench import EventClaim, PluginError, registry, seeds
+from bench import ConfigError, EventClaim, PluginError, registry, seeds
 from bench.privacy.accounting import price
 from bench.privacy.bits import SeededBits
 from bench.privacy.contract import CHUNK_STEPS, Branch, Plan, full_claim
@@ -16,6 +16,7 @@ from bench.privacy.windows import clip_chunks, release_windows, replayed, window
 from bench.report_measures import Reports
 from bench.report_scores import asked_age, coverage, covered, macro_f1, mae, state_f1, utility
 from bench.reports import ages, filled, text
+from bench.run.stage_reports import _spoke
 from bench.traffic import COMPONENTS, EXPERTS, PRIORITIES, SLOTS, WINDOW_CHUNKS, columns, requests, windows
 
 POLICIES = ("public_median", "uniform_dp", "task_dp", "periodic_dp_reuse", "hand_rule", "uniform_dp@max", "task_dp@max",
@@ -53,6 +54,40 @@ def released(method, count=6, draw="a"):
     made = release_windows(sums, method.branches, lambda t, past, memory: method.plan(t, past, memory, public), event,
                            bits(draw))
     return made, public, sums
+
+
+# ---- what a policy may not say ----
+
+@pytest.mark.parametrize("terms, message", [
+    ({"changed": 31}, "cannot change so many chunks"), ({"changed": 0}, "cannot change so many chunks"),
+    ({"changed": 301, "accountant": "max"}, "Give 1 to 300"), ({"budget": "0.33"}, "no multiple of 1/40")])
+def test_terms_that_no_window_could_keep_are_refused(terms, message):
+    with pytest.raises(ConfigError, match=message):
+        registry.get("methods", "uniform_dp")(**terms)
+
+
+@pytest.mark.parametrize("wrong", [np.full((2, 4), 0.1), np.ones((2, 3), int), np.full((2, 4), -1)])
+def test_spends_that_are_no_fortieths_are_refused(wrong):
+    method = fitted("uniform_dp")
+    method.spends = lambda view: wrong
+    with pytest.raises(PluginError, match=r"It gives fortieths of epsilon.*\(2, 4\)"):
+        method.plan(0, {}, {}, {"asked": [[0] * SLOTS] * 2, "priority": [[1] * SLOTS] * 2})
+
+
+@pytest.mark.parametrize("name, spend, idle", [("uniform_dp", 0, True), ("uniform_dp", 40, True),
+                                               ("uniform_dp", 4, False), ("public_median", 0, False)])
+def test_a_method_that_releases_nothing_is_no_private_method(name, spend, idle):
+    """Nothing spent, or more than a window allows; with a budget of nothing that is as claimed."""
+    method = fitted(name)
+    method.spends = lambda view: np.full((len(view.asked), 4), spend)
+    made, _, _ = released(method)
+    event = full_claim(method).event
+    if idle:
+        with pytest.raises(PluginError, match="released nothing in any window of 6 streams"):
+            _spoke(registry.Spec(name), method.branches, event, made)
+    else:
+        _spoke(registry.Spec(name), method.branches, event, made)
+        assert np.isnan(made.released["traffic"]).all() == (name == "public_median")
 
 
 # ---- the mechanism ----

@@ -197,14 +197,14 @@ class Streams:
 
 
 def said_of(info: dict) -> Iterator[str]:
-    """What a prepared dataset lacks, in sentences; nothing where it has every component."""
-    if missing := info["missing"]:
+    """What a prepared dataset lacks, in sentences; nothing where it has every component, as videos of faces do."""
+    if missing := info.get("missing"):
         yield (f"{info['name']} has no labels of {', '.join(missing).replace('_', ' ')}: reports leave them out, and "
                "what measures them says so instead of counting 0.")
-    if info["filmed"] < WINDOW_CHUNKS:
+    if info.get("filmed", WINDOW_CHUNKS) < WINDOW_CHUNKS:
         yield (f"A window has {info['filmed']} filmed chunks, {info['filmed'] * CHUNK_S:g} s: means and their noise "
                "are those of these chunks.")
-    yield from info["says"]
+    yield from info.get("says", ())
 
 
 def check_streams(folder: Path) -> list[str]:

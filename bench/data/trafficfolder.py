@@ -15,7 +15,7 @@ from bench.data.camera.experts import Camera
 from bench.data.camera.folder import camera_of, labels_without_video, truth_of, videos
 from bench.data.streams import StreamDataset, Table
 from bench.errors import UserError
-from bench.traffic import EXPERTS, SLOTS, WINDOW_CHUNKS
+from bench.traffic import CHUNK_S, EXPERTS, SLOTS, WINDOW_CHUNKS
 
 _LAYOUT = "ROOT/<camera>/*.mp4 (or mkv, avi, mov, flv, webm), with <camera>/empty/ and <camera>/public/"
 _SHOWN = 20  # problems listed
@@ -51,11 +51,25 @@ class TrafficFolder(StreamDataset):
     licence: ClassVar[str] = "as the owner of the videos says"
     needs_root: ClassVar[bool] = True
 
+    def problems(self, root: Path) -> list[str]:
+        """What is wrong with a folder, one sentence each, found without reading its videos whole."""
+        try:
+            checked, problems = _checked(root), list[str]()
+        except UserError as error:
+            return [error.what]
+        recordings = _found(checked, problems)
+        for recording in recordings:
+            try:
+                whole = int(float(usable(recording.path, recording.camera).duration) / CHUNK_S + 1e-6)
+                truth_of(recording.path.with_suffix(".csv"), whole)
+            except UserError as error:
+                problems.append(f"{recording.name}: {error}")
+        return problems or list(_missing(recordings))
+
     def table(self, root: Path | None, report: Callable[[str], None]) -> Table:
         """All episodes. Raises one DataError that lists every problem."""
         root, problems = _checked(root), list[str]()
-        recordings = [r for folder in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-                      for r in _recordings(folder, problems)]
+        recordings = _found(root, problems)
         _stop(root, problems or list(_missing(recordings)))
         found = []
         for recording in recordings:  # only now, since reading takes long
@@ -69,6 +83,12 @@ class TrafficFolder(StreamDataset):
         for note in notes:
             report(note)
         return _table(found, notes)
+
+
+def _found(root: Path, problems: list[str]) -> list[_Recording]:
+    """The recordings of all cameras; what is wrong with them is added to `problems`."""
+    return [r for folder in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+            for r in _recordings(folder, problems)]
 
 
 def _stop(root: Path, problems: list[str]) -> None:

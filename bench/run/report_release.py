@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ SUFFIX = ".json"
 @dataclass(frozen=True)
 class Report:
     """One window. asked: name of an expert; values (12,), NaN = missing; fresh bool (4,); age_s (4,); ever bool
-    (4,): has the expert released anything yet?
+    (4,): has the expert released anything yet? spent: epsilon that each expert's numbers of this window cost.
     """
 
     window: int
@@ -50,6 +51,7 @@ class Report:
     fresh: np.ndarray
     age_s: np.ndarray
     ever: np.ndarray
+    spent: tuple[str, ...]
 
     @property
     def text(self) -> str:
@@ -60,7 +62,9 @@ class Report:
         return {"from_s": self.window * WINDOW_S, "to_s": (self.window + 1) * WINDOW_S, "asked": self.asked,
                 "priority": self.priority, "values": shown,
                 "fresh": {e.name: bool(f) for e, f in zip(EXPERTS, self.fresh, strict=True)},
-                "age_s": {e.name: float(a) for e, a in zip(EXPERTS, self.age_s, strict=True)}, "text": self.text}
+                "age_s": {e.name: float(a) for e, a in zip(EXPERTS, self.age_s, strict=True)},
+                "released_before": {e.name: bool(f) for e, f in zip(EXPERTS, self.ever, strict=True)},
+                "spent": {e.name: s for e, s in zip(EXPERTS, self.spent, strict=True)}, "text": self.text}
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,11 @@ def release_reports(spec: Spec, facts: Mapping[str, Any], state: Mapping[str, np
             public = {"asked": asked.expert[number:number + 1, :length].tolist(), "profile": "tiny",
                       "priority": asked.priority[number:number + 1, :length].tolist(), "from_video": True}
             start = number * SLOTS
-            values, fresh = _episode(worker, facts, branches, _steps(footage, start, length), public)
+            values, fresh, spent = _episode(worker, facts, branches, _steps(footage, start, length), public)
             values, fresh = np.where(shown_of(reads), values, np.nan), fresh & reads
             old, ever = ages(fresh), np.logical_or.accumulate(fresh)
             reports += [Report(start + t, EXPERTS[public["asked"][0][t]].name, public["priority"][0][t], values[t],
-                               fresh[t], old[t], ever[t]) for t in range(length)]
+                               fresh[t], old[t], ever[t], spent[t]) for t in range(length)]
     claim = whole_claim(full_claim(facts) or FullClaim("none"), lengths)
     return Transcript(tuple(reports), claim, price(claim), isolation, footage.notes)
 
@@ -109,8 +113,8 @@ def _steps(footage: Footage, start: int, length: int) -> np.ndarray:
 
 
 def _episode(worker: PublicWorker, facts: Mapping[str, Any], branches: tuple[Branch, ...], values: np.ndarray,
-             public: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Reports (T, 12) and what was released in its own window, bool (T, 4), of one episode."""
+             public: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, list[tuple[str, ...]]]:
+    """Reports (T, 12), what was released in its own window, bool (T, 4), and what each expert spent, of one episode."""
     event = event_of(facts, len(public["asked"][0]))
     sums = {b.name: window_sums(clip_chunks(values[..., columns(b.name)], b, CHUNK_STEPS)[0], event) for b in branches}
     made = release_windows(sums, branches, planner_of(worker, public), event, OsBits())
@@ -120,7 +124,9 @@ def _episode(worker: PublicWorker, facts: Mapping[str, Any], branches: tuple[Bra
     if shown is None or shown.shape != (1, len(event.spends), len(COMPONENTS)) or np.isinf(shown).any():
         raise ConfigError(f"render of {worker.spec} gave no report of {len(event.spends)} windows.", "",
                           "Mend `render`; nothing was written.")
-    return shown[0], fresh_of(made.released)[0]
+    none = [Fraction(0)] * len(event.spends)
+    spent = zip(*(made.spends.get(e.name, [none])[0] for e in EXPERTS))
+    return shown[0], fresh_of(made.released)[0], [tuple(map(str, row)) for row in spent]
 
 
 def whole_claim(claim: FullClaim, lengths: Sequence[int]) -> FullClaim:

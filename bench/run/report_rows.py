@@ -12,7 +12,6 @@ from bench.distinguishers import Distinguisher
 from bench.errors import ConfigError
 from bench.measures import Column
 from bench.registry import Spec
-from bench.report_measures import ReportMetric, Stream
 from bench.run.cache import digest_json
 from bench.run.enforced import full_claim
 from bench.run.rows import ENFORCED_FACTS, fingerprint
@@ -71,15 +70,12 @@ class ReportBuilder:
             metrics: Sequence[Spec]) -> list[Stage]:
         """Score stages of one method."""
         release = self.release(method, facts)
-        return [self._measured("attacks", "event", a, Stream, method, facts, release) for a in attacks] + \
-            [self._measured("metrics", "report_metric", m, ReportMetric, method, facts, release) for m in metrics]
+        return [self._measured("attacks", "event", a, method, facts, release) for a in attacks] + \
+            [self._measured("metrics", "report_metric", m, method, facts, release) for m in metrics]
 
-    def _measured(self, kind: str, stage: str, spec: Spec, wanted: type, method: Spec, facts: Mapping[str, Any],
+    def _measured(self, kind: str, stage: str, spec: Spec, method: Spec, facts: Mapping[str, Any],
                   release: Stage) -> Stage:
         cls: Any = registry.get(kind, spec.name)
-        if not (isinstance(cls, type) and issubclass(cls, wanted)):
-            raise ConfigError(f"{spec} does not read reports of a traffic stream.",
-                              f"{self.suite.dataset} is a dataset of the traffic track.", "Leave it out of the suite.")
         word = "attack" if kind == "attacks" else "metric"
         config = {word: spec.name, "variant": spec.variant, "profile": self.suite.profile, "seed": self.seed,
                   "numbers_seed": self.seed, "lane": facts["lane"], "facts": {k: facts[k] for k in ENFORCED_FACTS}}

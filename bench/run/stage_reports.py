@@ -98,6 +98,7 @@ def run_report(job: Job) -> None:
     with PublicWorker(spec, job.config["profile"], isolation) as worker:
         worker.load_state(fitted_state(job.inputs))
         transcript = _released(worker, sums, branches, event, seen, _bits(job, streams))
+        _spoke(spec, branches, event, transcript)
         reports = _rendered(worker, transcript, asked)
         fresh = fresh_of(transcript.released)
         if all(b.noise is None for b in branches):  # all passes in clear: fresh is what the method says of it
@@ -106,6 +107,15 @@ def run_report(job: Job) -> None:
         again.load_state(fitted_state(job.inputs))
         same = _replayed(again, transcript, branches, event, asked, reports, strict=not declared)
     _write(job, streams, order, transcript, reports, fresh, {"isolation": isolation.as_dict(), "replayed": same})
+
+
+def _spoke(spec: Spec, branches: tuple[Branch, ...], event: EventClaim, transcript: Transcript) -> None:
+    """Raises PluginError for a method that may spend and released nothing: it would look like the most private."""
+    noisy = [b.name for b in branches if b.noise is not None]
+    if noisy and any(event.spends) and all(np.isnan(transcript.released[n]).all() for n in noisy):
+        raise PluginError(f"{spec} released nothing in any window of {len(transcript.released[noisy[0]])} streams.",
+                          "All its spends were 0 or over what a window or the budget allows: nothing is released then.",
+                          "Spend within `limits`; the row that releases nothing is public_median.")
 
 
 def _order(job: Job, streams: Streams) -> np.ndarray:

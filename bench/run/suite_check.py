@@ -25,6 +25,7 @@ from bench.measures import (
 )
 from bench.registry import Spec
 from bench.report_measures import ReportMetric, Stream
+from bench.run.report_rows import is_traffic
 from bench.run.suite import Suite
 
 WRITES: dict[type, tuple[str, ...]] = {
@@ -44,6 +45,7 @@ def check(suite: Suite, attacks: Sequence[Spec], metrics: Sequence[Spec]) -> Non
     """Refuse what could not be measured, or would be ignored in silence. Raises ConfigError or PluginError."""
     used = [("attacks", s) for s in attacks] + [("metrics", s) for s in metrics]
     used += [(_kind(suite, spec), spec) for spec in map(Spec.parse, suite.via)]
+    _check_track(suite, used)
     for kind, spec in used:
         registry.settings(kind, spec)
         check_plugin(kind, spec)
@@ -54,6 +56,18 @@ def check(suite: Suite, attacks: Sequence[Spec], metrics: Sequence[Spec]) -> Non
     if suite.again and suite.again not in suite.methods:
         raise ConfigError(f"The suite {suite.name} runs {suite.again!r} again, which is none of its methods.",
                           nearest(suite.again, suite.methods), "Mend `again` in the suite file.")
+
+
+def _check_track(suite: Suite, used: Iterable[tuple[str, Spec]]) -> None:
+    """Raises ConfigError where an attack or a metric measures what the dataset does not hold."""
+    traffic = is_traffic(suite.dataset)
+    for kind, spec in used:
+        plugin = registry.get(kind, spec.name)
+        if (isinstance(plugin, type) and issubclass(plugin, (Stream, ReportMetric))) != traffic:
+            made, found = ("videos of faces", "reports") if not traffic else ("reports of traffic", "videos")
+            raise ConfigError(f"{spec} measures {found}, and {suite.dataset} gives {made}.",
+                              "Faces and traffic are two tracks with measurements of their own.",
+                              f"Take a dataset of the other track, or another suite (`veilbench list {kind}`).")
 
 
 # ---- plug-ins ------------------------------------------------------------------------------------------------------
