@@ -136,7 +136,7 @@ def cut(name: str, recordings: Sequence[Recording], most: int, filmed: int, note
     fit = np.array([r.public for _, r, _, _ in kept])
     steps, known = (np.stack([getattr(r, what)[part] for _, r, _, part in kept]) for what in ("steps", "known"))
     return Table(tuple(p[0] for p in kept), _filled(np.where(known, steps, 0), fit, filmed), fit, objects,
-                        known=_filled(known, np.zeros_like(fit), filmed), says=tuple(said), filmed=filmed)
+                 known=_filled(known, np.zeros_like(fit), filmed), says=tuple(said), filmed=filmed)
 
 
 def _filled(chunks: np.ndarray, public: np.ndarray, filmed: int) -> np.ndarray:

@@ -54,25 +54,17 @@ class TrafficFolder(StreamDataset):
     def problems(self, root: Path) -> list[str]:
         """What is wrong with a folder, one sentence each, found without reading its videos whole."""
         try:
-            checked, problems = _checked(root), list[str]()
+            return _found(_checked(root))[1]
         except UserError as error:
             return [error.what]
-        recordings = _found(checked, problems)
-        for recording in recordings:
-            try:
-                whole = int(float(usable(recording.path, recording.camera).duration) / CHUNK_S + 1e-6)
-                truth_of(recording.path.with_suffix(".csv"), whole)
-            except UserError as error:
-                problems.append(f"{recording.name}: {error}")
-        return problems or list(_missing(recordings))
 
     def table(self, root: Path | None, report: Callable[[str], None]) -> Table:
         """All episodes. Raises one DataError that lists every problem."""
-        root, problems = _checked(root), list[str]()
-        recordings = _found(root, problems)
-        _stop(root, problems or list(_missing(recordings)))
+        root = _checked(root)
+        recordings, problems = _found(root)
+        _stop(root, problems)
         found = []
-        for recording in recordings:  # only now, since reading takes long
+        for recording in recordings:
             try:
                 footage = read_video(recording.path, recording.camera, report)
                 found.append((recording, footage, truth_of(recording.path.with_suffix(".csv"), len(footage.steps))))
@@ -85,10 +77,12 @@ class TrafficFolder(StreamDataset):
         return _table(found, notes)
 
 
-def _found(root: Path, problems: list[str]) -> list[_Recording]:
-    """The recordings of all cameras; what is wrong with them is added to `problems`."""
-    return [r for folder in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-            for r in _recordings(folder, problems)]
+def _found(root: Path) -> tuple[list[_Recording], list[str]]:
+    """The recordings of all cameras, and what is wrong with the folder; no video is read whole."""
+    problems: list[str] = []
+    folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    recordings = [r for folder in folders for r in _recordings(folder, problems)]
+    return recordings, problems or list(_missing(recordings))
 
 
 def _stop(root: Path, problems: list[str]) -> None:
@@ -124,7 +118,8 @@ def _recordings(folder: Path, problems: list[str]) -> Iterator[_Recording]:
     for path in videos(folder) + public:
         name = path.relative_to(folder.parent).as_posix()
         try:
-            usable(path, camera)
+            length_s = float(usable(path, camera).duration)
+            truth_of(path.with_suffix(".csv"), int(length_s / CHUNK_S) + 1)  # told before reading, which takes long
         except UserError as error:
             problems.append(f"{name}: {error}")
         else:
