@@ -242,7 +242,7 @@ def train_weights(name: str, out: Path, workdir: Path, display_kind: str | None)
         outcome = execute(work, Plan(stage.all(), [], {}, suite), 1, display_kind)
     if outcome.failed:
         return 1
-    tensors = load_tensors(work.stage("asset", stage.digest) / "weights.safetensors")
+    tensors = load_tensors(work.stage(stage.kind, stage.digest) / "weights.safetensors")
     save_tensors(out, {k: v.astype(np.float16) if v.dtype == np.float32 else v for k, v in tensors.items()})
     print(f"Wrote {out}, SHA-256 {hashlib.sha256(out.read_bytes()).hexdigest()}")
     return 0

@@ -21,7 +21,7 @@ from bench.run.cache import WorkFolder, write_json
 from bench.run.plan import Request, make_plan, narrowed, with_options
 from bench.run.rows import asked
 
-REUSED = ("clips", "asset")  # prepared data and shared networks; their digests are checked, they are not made again
+REUSED = ("clips", "asset", "shipped")  # prepared data, shared networks: their digests are checked, none is made again
 
 
 def explain_lines(workdir: Path, wanted: str, format: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from bench import weights
+from bench import registry, weights
 from bench.asset_list import ASSETS
 from bench.errors import DataError
 from bench.nets.architectures import architecture
@@ -61,7 +61,11 @@ def test_shapes_fit_the_architecture_and_values_are_finite(name, build):
 def test_another_data_seed_or_a_budget_trains_its_own():
     demo = suites.load("demo")
     shipped = json.loads((weights.FOLDER / "weights.json").read_text())
-    assert asset_stage(demo, "identity_eval").config == {"asset": "identity_eval", "shipped": shipped["identity_eval"]}
+    given = asset_stage(demo, "identity_eval")
+    assert given.config == {"asset": "identity_eval", "shipped": shipped["identity_eval"]}
+    taken = registry.ROOT / "bench" / "run" / "stage_shipped.py"
+    code = {p.name for p in registry.source_closure([taken])}
+    assert given.kind == "shipped" and "assets.py" not in code, "the file counts, not the code that trained it"
     for changes in ({"data_seed": 7}, {"budget": {"identity_eval": {"epochs": 1}}}):
         stage = asset_stage(demo.model_copy(update=changes), "identity_eval")
-        assert "shipped" not in stage.config and set(stage.inputs) == {"clips"}
+        assert stage.kind == "asset" and "shipped" not in stage.config and set(stage.inputs) == {"clips"}

@@ -64,7 +64,7 @@ class Builder:
         asset_list.check_name(name)
         known = weights.shipped().get(name)
         if known and self.suite.data_seed == weights.SEED and name not in self.suite.budget:
-            return self.stage("asset", f"asset {name}", {"asset": name, "shipped": known.sha256})
+            return self.stage("shipped", f"asset {name}", {"asset": name, "shipped": known.sha256})
         config = {"asset": name, "seed": self.suite.data_seed, "budget": self.suite.budget.get(name, {})}
         return self.stage("asset", f"asset {name}", config, {"clips": self.public})
 

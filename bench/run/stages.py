@@ -17,7 +17,8 @@ from bench.run.cache import digest_json
 from bench.types import Context
 
 KINDS = {
-    "clips": "bench.run.stage_data:run_clips", "asset": "bench.run.stage_data:run_asset",
+    "clips": "bench.run.stage_clips:run_clips",
+    "asset": "bench.run.stage_assets:run_asset", "shipped": "bench.run.stage_shipped:run_shipped",
     "fit": "bench.run.stage_fit:run_fit", "release": "bench.run.stage_release:run_release",
     "encode": "bench.run.stage_enforced:run_encode", "enforced": "bench.run.stage_enforced:run_enforced",
     "train": "bench.run.stage_attack:run_train", "attack": "bench.run.stage_attack:run_attack",
