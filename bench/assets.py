@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from bench.asset_list import ASSETS, Asset
 from bench.avatar import acted
 from bench.data.clips import Clips, Row
 from bench.data.public_faces import pictures
-from bench.method_assets import train_autoencoder, train_coder
+from bench.method_assets import train_autoencoder, train_clip_coder, train_coder
 from bench.nets import clip_expression
 from bench.nets.architectures import architecture
 from bench.nets.clip_recipe import clip_recipe
@@ -41,11 +41,11 @@ from bench.nets.clip_vit import clip_frames
 from bench.nets.image import as_input, jitter
 from bench.nets.training import Data, Recipe, train_classifier
 from bench.nets.video import SIZES, as_clip_input, cut_head, gain_clips
+from bench.public_marks import SHIFT_PX, Landmarks, landmarks, moved
 from bench.types import CLIP_FRAMES
 
 CLIP_NETS = ("x3d", "clip_vit", "clip_cnn")  # they read clips, and learn landmarks beside
 LANDMARK_WEIGHT = 3.0
-SHIFT_PX = 3
 
 
 def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
@@ -57,13 +57,13 @@ def train_asset(name: str, clips: Clips, seed: int, budget: dict[str, Any],
         return pictures(clips, asset.per_video)
     if asset.task == "avatar":
         return acted(clips)
-    if asset.architecture in ("coder", "autoencoder"):
+    if asset.architecture in ("coder", "clip_coder", "autoencoder"):
         return _train_for_methods(name, clips, rows, seed, int(budget.get("epochs", asset.epochs)), report)
     model, recipe = _build(asset, clips, rows, int(budget.get("epochs", asset.epochs)), seed, name)
     rng = seeds.derive(seed, "asset", name, "samples")
     videos = [clips.video(row).frames for row in rows]
     targets = _targets(asset.task, clips, rows)
-    marks = _landmarks(clips, rows) if asset.architecture in CLIP_NETS else None
+    marks = landmarks(clips, rows) if asset.architecture in CLIP_NETS else None
     train_classifier(model, lambda epoch: _draw(asset, videos, targets, marks, rng), recipe,
                      seeds.derive_torch(seed, "asset", name, "order"), report=report)
     state = model.state_dict()
@@ -77,8 +77,9 @@ def _train_for_methods(name: str, clips: Clips, rows: list[Row], seed: int, epoc
     asset, videos = ASSETS[name], [clips.video(row).frames for row in rows]
     if asset.architecture == "autoencoder":
         return train_autoencoder(name, videos, epochs, asset.per_video, seed, report)
-    marks = _landmarks(clips, rows) if asset.task == "expression" else None
-    return train_coder(name, videos, _targets(asset.task, clips, rows), None if marks is None else marks.px, epochs,
+    marks = landmarks(clips, rows) if asset.task == "expression" else None
+    train = train_clip_coder if asset.architecture == "clip_coder" else train_coder
+    return train(name, videos, _targets(asset.task, clips, rows), marks, epochs,
                        asset.per_video, seed, report)
 
 
@@ -117,42 +118,6 @@ def _targets(task: str, clips: Clips, rows: list[Row]) -> list[int]:
     return [index[value] for value in names]
 
 
-@dataclass(frozen=True)
-class _Landmarks:
-    """True landmarks of the made public people, and what a mirror does to them.
-
-    px: one float32 (T, K, 2) per video.  mean, deviation: (K, 2) over all frames.  mirrored: (K,) order under a mirror.
-    """
-
-    px: list[np.ndarray]
-    mean: np.ndarray
-    deviation: np.ndarray
-    mirrored: np.ndarray
-    side_px: int
-
-    def target(self, video: int, frames: np.ndarray, mirror: bool, shift: np.ndarray) -> np.ndarray:
-        """Standardised mean landmarks (2 K,) of these frames after the mirror and the shift (x, y) in pixels."""
-        marks = self.px[video][frames].mean(0)  # (K, 2)
-        if mirror:
-            marks = marks[self.mirrored] * [-1, 1] + [self.side_px, 0]
-        return (((marks + shift) - self.mean) / self.deviation).astype(np.float32).ravel()  # (2 K,)
-
-
-def _landmarks(clips: Clips, rows: list[Row]) -> _Landmarks | None:
-    """None when a dataset has none. Raises ValueError when the mean face has no mirror order."""
-    marks = [clips.landmarks(row) for row in rows]
-    known = [np.asarray(m) for m in marks if m is not None]
-    if len(known) < len(rows):
-        return None
-    every, side = np.concatenate(known), int(clips.info["canvas_px"])
-    mean = every.mean(0)
-    distance = np.linalg.norm(mean[:, None] - (mean * [-1, 1] + [side, 0])[None], axis=2)  # (K, K)
-    order = distance.argmin(0)
-    if len(set(order.tolist())) < len(order):
-        raise ValueError("the mean landmarks do not mirror onto each other")
-    return _Landmarks(known, mean, every.std(0) + 1e-6, order, side)
-
-
 def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int) -> torch.Tensor:
     """Cross entropy of the label (column 0) plus a smooth L1 of the landmarks (the other columns, if any)."""
     loss = F.cross_entropy(outputs[:, :classes], want[:, 0].long(), label_smoothing=0.05)
@@ -161,7 +126,7 @@ def _label_and_landmarks(outputs: torch.Tensor, want: torch.Tensor, classes: int
     return loss
 
 
-def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None,
+def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: Landmarks | None,
           rng: np.random.Generator) -> Data:
     if asset.architecture in CLIP_NETS:
         return _draw_clips(videos, targets, marks, rng, _CHOSEN[asset.architecture])
@@ -169,7 +134,7 @@ def _draw(asset: Asset, videos: list[np.ndarray], targets: list[int], marks: _La
     return torch.from_numpy(np.concatenate(inputs)), torch.tensor(np.repeat(targets, asset.per_video))
 
 
-def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: _Landmarks | None, rng: np.random.Generator,
+def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: Landmarks | None, rng: np.random.Generator,
                 chosen: Callable[[int, np.random.Generator], np.ndarray]) -> Data:
     """One random clip of each video, mirrored and shifted at random, every frame alike.
 
@@ -179,7 +144,7 @@ def _draw_clips(videos: list[np.ndarray], targets: list[int], marks: _Landmarks 
     for number, frames in enumerate(videos):
         index = chosen(len(frames), rng)
         mirror, (dx, dy) = bool(rng.random() < 0.5), rng.integers(-SHIFT_PX, SHIFT_PX + 1, 2)
-        inputs.append(_moved(frames[index], mirror, int(dx), int(dy)))
+        inputs.append(moved(frames[index], mirror, int(dx), int(dy)))
         where = np.zeros(0) if marks is None else marks.target(number, index, mirror, np.array([dx, dy]))
         wanted.append(np.concatenate([[targets[number]], where]).astype(np.float32))
     return torch.from_numpy(np.stack(inputs)), torch.from_numpy(np.stack(wanted))
@@ -205,11 +170,3 @@ def _spread_clip(unpadded: int, rng: np.random.Generator) -> np.ndarray:
 
 
 _CHOSEN = {"x3d": _random_frames, "clip_vit": _whole_clip, "clip_cnn": _spread_clip}
-
-
-def _moved(frames: np.ndarray, mirror: bool, dx: int, dy: int) -> np.ndarray:
-    """uint8 (T, H, W, 3) mirrored, then moved right by dx and down by dy pixels, edges repeated."""
-    height, width = frames.shape[1:3]
-    frames = frames[:, :, ::-1] if mirror else frames
-    rows = np.clip(np.arange(height) - dy, 0, height - 1)
-    return frames[:, rows][:, :, np.clip(np.arange(width) - dx, 0, width - 1)]

@@ -19,7 +19,7 @@ LAYERS = (
      "bench.reports", "bench.rehearsal", "bench.report_scores", "bench.event_auc", "bench.distinguishers"),
     ("bench.nets", "bench.nets.*"), ("bench.spoken",), ("bench",),
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
-    ("bench.asset_list",), ("bench.avatar",), ("bench.method_assets",), ("bench.assets",),
+    ("bench.asset_list",), ("bench.avatar", "bench.public_marks"), ("bench.method_assets",), ("bench.assets",),
     ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
     ("bench.display", "bench.positions"), ("bench.ranking",), ("bench.against",), ("bench.event_words",),
     ("bench.scatter",), ("bench.views", "bench.diagnostic_tables", "bench.limits"),

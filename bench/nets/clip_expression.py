@@ -16,17 +16,22 @@ FRAMES, SIDE_PX, WIDTH = 8, 64, 128  # frames read of a clip, their side, featur
 _CONVOLUTIONS = ((3, 16, 2), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 96, 2))  # in, out, stride
 
 
+def frame_trunk() -> nn.Sequential:
+    """Frames (N, 3, 64, 64) -> (N, WIDTH), never negative; a feature knows where in the frame something is."""
+    layers: list[nn.Module] = []
+    for inward, outward, stride in _CONVOLUTIONS:
+        layers += [nn.Conv2d(inward, outward, 3, stride, 1, bias=False), nn.BatchNorm2d(outward), nn.ReLU()]
+    cells = (SIDE_PX // 16) ** 2
+    return nn.Sequential(*layers, nn.Conv2d(96, 32, 1), nn.Flatten(), nn.Linear(32 * cells, WIDTH),
+                         nn.BatchNorm1d(WIDTH), nn.ReLU())
+
+
 class ClipExpressionNet(nn.Module):
     """(N, 3, T, 64, 64) -> logits (N, classes). Place is kept up to the feature of a frame, time to the last pool."""
 
     def __init__(self, classes: int):
         super().__init__()
-        layers: list[nn.Module] = []
-        for inward, outward, stride in _CONVOLUTIONS:
-            layers += [nn.Conv2d(inward, outward, 3, stride, 1, bias=False), nn.BatchNorm2d(outward), nn.ReLU()]
-        cells = (SIDE_PX // 16) ** 2
-        self.frame = nn.Sequential(*layers, nn.Conv2d(96, 32, 1), nn.Flatten(), nn.Linear(32 * cells, WIDTH),
-                                   nn.BatchNorm1d(WIDTH), nn.ReLU())
+        self.frame = frame_trunk()
         self.time = nn.Sequential(nn.Conv1d(WIDTH, WIDTH, 3, padding=1), nn.ReLU())
         self.head = nn.Linear(2 * WIDTH, classes)
 

@@ -29,7 +29,8 @@ class TADP(PrivateMethod):
     of 8 at delta 1e-5, .3 of the budget on identity and .7 on expression. The noisy features are mixed from a public
     codebook, put in context by a Transformer inside the clip and a memory over clips, and decoded by a frozen decoder.
     Expression labels train the decoder's side; identity labels only count the calibration people. Small networks of
-    the same build stand in for ArcFace, the AffectNet encoder and the SDXL decoder (variant `paper`). Tension: this
+    the same build stand in for ArcFace, the AffectNet encoder and the SDXL decoder (variant `paper`); the small encoder
+    of expressions also sees the other frames of the clip, which is the protected unit. Tension: this
     noise limits expression exactly as it limits identity, and at the paper's quoted noise-to-signal ratios no reader
     could name the expression of a video in more than about 3 to 4 of 10 cases, where the paper reports over 8; what
     the noise of a measured row allows stands on its page. Source: TADP, dual-branch temporally adaptive differential
@@ -38,7 +39,7 @@ class TADP(PrivateMethod):
 
     fits = True
     needs = frozenset({"expression", "identity"})
-    assets = ("identity_code_method", "expression_code_method", "autoencoder_method")
+    assets = ("identity_code_method", "expression_code_method", "expression_frame_method", "autoencoder_method")
     memory_between_clips = True
     probed = "expr"
     variants = {
@@ -103,7 +104,7 @@ class TADP(PrivateMethod):
             arrays = {k: v for k, v in arrays.items() if not k.startswith("codebook:")}
         torch.manual_seed(ctx.torch_seed("weights"))
         self._build(arrays)
-        recogniser = frozen.Recogniser(frozen.part(arrays, "encoder.expr."))
+        recogniser = frozen.recogniser(assets, arrays, self.published)
         public = {"canvas_px": sources[0].frames.shape[1], "profile": ctx.profile}
         Trainer(self, sources, recogniser, ctx.simulate, public).run(ctx.rng("batches"), ctx.report)
         self._modules().eval()

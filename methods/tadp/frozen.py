@@ -1,7 +1,9 @@
 """The frozen parts of TADP: two frame encoders with their codebooks, the frame decoder, a fixed recogniser.
 
-tiny: small networks trained on public people. paper: ArcFace, an AffectNet ResNet and the decoder of SDXL, brought by
-path and SHA-256 (`bench.nets.published_faces`). Both come here as arrays by name, and stay so in the fitted state.
+tiny: small networks trained on public people; the one of expressions reads a frame beside the others of its clip, since
+in one frame it cannot tell a face at rest from an expression of another face. paper: ArcFace, an AffectNet ResNet and
+the decoder of SDXL, brought by path and SHA-256 (`bench.nets.published_faces`). Both come here as arrays by name, and
+stay so in the fitted state.
 """
 
 from __future__ import annotations
@@ -15,12 +17,11 @@ import torch
 from torch import nn
 
 from bench import DataError
-from bench.nets.coders import FrameCoder, FrameDecoder, as_coder_input, load_coder, scaled
+from bench.nets.coders import ClipCoder, FrameCoder, FrameDecoder, as_clips, as_coder_input, load_coder, scaled
 from methods.tadp.sizes import BRANCHES, Size, size_of
 
 CODERS = {"id": "identity_code_method", "expr": "expression_code_method"}
-AUTOENCODER = "autoencoder_method"
-FRAMES_AT_ONCE = 64
+RECOGNISER, AUTOENCODER = "expression_frame_method", "autoencoder_method"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -75,8 +76,15 @@ def check_digest(state: Arrays) -> None:
                         "Scales and decoder were trained against the others.", "Fit the method again.")
 
 
+def recogniser(assets: Mapping[str, Arrays], arrays: Arrays, published: bool) -> Recogniser:
+    """The network that training reads made frames with. tiny: one of its own; paper: the expression encoder."""
+    if published:
+        return Recogniser(part(arrays, "encoder.expr."))
+    return Recogniser(part({k: np.asarray(v) for k, v in assets[RECOGNISER].items()}, ""))
+
+
 class Encoders:
-    """Both frozen encoders: uint8 frames (N, H, W, 3) -> {branch: float32 (N, dim)}."""
+    """Both frozen encoders: the uint8 frames (T, H, W, 3) of one clip -> {branch: float32 (T, dim)}."""
 
     def __init__(self, arrays: Arrays, size: Size):
         self.size = size
@@ -92,15 +100,14 @@ class Encoders:
 
     @torch.inference_mode()
     def __call__(self, frames: np.ndarray) -> dict[str, np.ndarray]:
-        parts: dict[str, list[torch.Tensor]] = {b: [] for b in BRANCHES}
-        for some in torch.from_numpy(np.array(frames)).split(FRAMES_AT_ONCE):
-            for branch, network in self.networks.items():
-                parts[branch].append(features(network, some))
-        return {b: torch.cat(v).numpy() for b, v in parts.items()}
+        clip = torch.from_numpy(np.array(frames))
+        return {branch: features(network, clip).numpy() for branch, network in self.networks.items()}
 
 
 def features(network: Any, frames: torch.Tensor) -> torch.Tensor:
-    """Features (N, dim) of uint8 frames (N, H, W, 3)."""
+    """Features (T, dim) of the uint8 frames (T, H, W, 3) of a clip."""
+    if isinstance(network, ClipCoder):
+        return network.code(network.trunk(as_clips(frames[None])))[0]
     if isinstance(network, FrameCoder):
         return network.code(network.maps(as_coder_input(frames))[-1])
     return network(frames)

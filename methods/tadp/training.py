@@ -37,16 +37,20 @@ class Source:
         return len(self.features["id"])
 
 
+def encoded(frames: np.ndarray, encoders: Encoders, length: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """A video, its last frame repeated to fill K clips of `length` frames (T K, H, W, 3), and what a release would
+    encode of every clip, {branch: (K, T, dim)}.
+    """
+    count = -(-len(frames) // length)
+    padded = np.concatenate([frames, np.repeat(frames[-1:], count * length - len(frames), axis=0)])
+    found = [encoders(clip) for clip in np.split(padded, count)]
+    return padded, {b: np.stack([one[b] for one in found]) for b in BRANCHES}
+
+
 def read(item: Any, encoders: Encoders, length: int) -> Source:
     """A development video, padded to whole clips of `length` frames, with its features."""
-    frames = item.video.frames
-    count = -(-len(frames) // length)
-    found = encoders(frames)
-    missing = count * length - len(frames)
-    whole = {b: np.concatenate([v, np.repeat(v[-1:], missing, axis=0)]) for b, v in found.items()}
-    padded = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
-    return Source(padded, item.expression, len(frames),
-                  {b: v.reshape(count, length, -1) for b, v in whole.items()})
+    padded, found = encoded(item.video.frames, encoders, length)
+    return Source(padded, item.expression, len(item.video.frames), found)
 
 
 def thresholds(items: Sequence[Any], encoders: Encoders, length: int) -> dict[str, float]:
@@ -58,10 +62,10 @@ def thresholds(items: Sequence[Any], encoders: Encoders, length: int) -> dict[st
     norms: dict[str, list[np.ndarray]] = {b: [] for b in BRANCHES}
     clips = 0
     for item in items:
-        frames = item.video.frames
-        clips += -(-len(frames) // length)
-        for branch, rows in encoders(frames).items():
-            norms[branch].append(np.linalg.norm(rows.astype(np.float64), axis=1))
+        found = encoded(item.video.frames, encoders, length)[1]
+        clips += len(found[BRANCHES[0]])
+        for branch, rows in found.items():
+            norms[branch].append(np.linalg.norm(np.concatenate(rows)[:len(item.video.frames)].astype(float), axis=1))
     if len(people) < LEAST_PEOPLE or clips < LEAST_CLIPS:
         raise DataError(f"There are {len(people)} calibration people with {clips} clips.",
                         f"A {PERCENTILE}th percentile that holds for other people needs at least {LEAST_PEOPLE} people "
