@@ -27,7 +27,7 @@ ASSETS = {
     "avatar_method": Asset("avatar", "frames", 0, 1),
     "feature_method": Asset("feature", "resnet10t", 8, 4),
     "identity_code_method": Asset("identity", "coder", 8, 4),
-    "expression_code_method": Asset("expression", "clip_coder", 100, 8),
+    "expression_code_method": Asset("expression", "clip_coder", 120, 8),
     "expression_frame_method": Asset("expression", "coder", 14, 4),
     "autoencoder_method": Asset("pixels", "autoencoder", 14, 2),
     "feature_eval": Asset("feature", "resnet10t", 8, 4),

@@ -5,7 +5,8 @@
     expression_frame_method  the same from a frame alone: what training looks at made frames with, never a release
     autoencoder_method       frames to 4 x 8 x 8 latents and back, with the mean and deviation of the latents
 
-Those of expressions learn landmarks beside, where they are known.
+Those of expressions learn landmarks beside, where they are known; the feature of the first also learns what the face
+does in the frame (`public_marks.expressions`), so that it says how much of an expression is shown.
 A coder's codebook are the centres of k-means over its features of public frames; it lies in the same file.
 """
 
@@ -27,7 +28,7 @@ from bench.types import CLIP_FRAMES
 
 ENTRIES = 64  # of a codebook
 WEIGHTS = (2.0, 0.3)  # of landmarks read from the trunk and from the feature
-CLIP_WEIGHTS, SMOOTHING = (3.0, 0.15), 0.05  # the same for a coder of clips; of its labels
+CLIP_WEIGHTS, SMOOTHING = (3.0, 10.0), 0.05  # the same for a coder of clips; of its labels
 Report = Callable[[str], None]
 
 
@@ -65,8 +66,8 @@ def train_clip_coder(name: str, videos: Sequence[np.ndarray], targets: Sequence[
 
 def _clip_samples(videos: Sequence[np.ndarray], targets: Sequence[int], marks: Landmarks | None, per_clip: int,
                   rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random frames in order, (N, n, H, W, 3), all frames of a clip mirrored and shifted alike; targets (N, n, 1 + 2 K)
-    float32: class, then landmarks.
+    """Random frames in order, (N, n, H, W, 3), all frames of a clip mirrored and shifted alike; targets (N, n, 1 + 4 K)
+    float32: class, landmarks, what the face does.
     """
     inputs, wanted = [], []
     for number, frames in enumerate(videos):
@@ -75,14 +76,16 @@ def _clip_samples(videos: Sequence[np.ndarray], targets: Sequence[int], marks: L
         index = start + np.sort(rng.choice(length, per_clip, replace=length < per_clip))
         mirror, (dx, dy) = bool(rng.random() < 0.5), rng.integers(-SHIFT_PX, SHIFT_PX + 1, 2)
         inputs.append(moved(frames[index], mirror, int(dx), int(dy)))
-        where = np.zeros((per_clip, 0)) if marks is None else marks.targets(number, index, mirror, np.array([dx, dy]))
-        wanted.append(np.concatenate([np.full((per_clip, 1), targets[number]), where], axis=1).astype(np.float32))
+        want = [np.full((per_clip, 1), targets[number], np.float32)]
+        if marks is not None:
+            want += [marks.targets(number, index, mirror, np.array([dx, dy])), marks.expression(number, index, mirror)]
+        wanted.append(np.concatenate(want, axis=1))
     return torch.from_numpy(np.stack(inputs)), torch.from_numpy(np.stack(wanted))
 
 
 def _samples(videos: Sequence[np.ndarray], targets: Sequence[int], marks: Landmarks | None, per_video: int,
              rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random frames; targets float32 (N, 1 + 2 K): class, then landmarks. Without landmarks frames are also shifted."""
+    """Random frames; targets float32 (N, 1 + 4 K): class, landmarks twice. Without these, frames are also shifted."""
     inputs, wanted = [], []
     for number, frames in enumerate(videos):
         index = rng.choice(len(frames), per_video, replace=False)
@@ -92,7 +95,7 @@ def _samples(videos: Sequence[np.ndarray], targets: Sequence[int], marks: Landma
             some = np.roll(some, tuple(rng.integers(-SHIFT_PX, SHIFT_PX + 1, 2)), axis=(1, 2))
             some = some[:, :, ::-1] if rng.random() < 0.5 else some
         else:
-            where = marks.targets(number, index, False, np.zeros(2))
+            where = np.tile(marks.targets(number, index, False, np.zeros(2)), 2)
         inputs.append(some)
         wanted.append(np.concatenate([np.full((per_video, 1), targets[number], np.float32), where], axis=1))
     return torch.from_numpy(np.concatenate(inputs)), torch.from_numpy(np.concatenate(wanted))
@@ -109,10 +112,10 @@ def _gain(batch: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _coder_loss(outputs: torch.Tensor, want: torch.Tensor, classes: int,
                 weights: tuple[float, float] = WEIGHTS, smoothing: float = 0.0) -> torch.Tensor:
     loss = F.cross_entropy(outputs[:, :classes], want[:, 0].long(), label_smoothing=smoothing)
-    marks = want[:, 1:]
-    if marks.shape[1]:
-        trunk, code = outputs[:, classes:].split(marks.shape[1], dim=1)
-        loss = loss + weights[0] * F.smooth_l1_loss(trunk, marks) + weights[1] * F.smooth_l1_loss(code, marks)
+    if want.shape[1] > 1:
+        found, wanted = outputs[:, classes:].chunk(2, dim=1), want[:, 1:].chunk(2, dim=1)
+        for weight, one, other in zip(weights, found, wanted, strict=True):
+            loss = loss + weight * F.smooth_l1_loss(one, other)
     return loss
 
 

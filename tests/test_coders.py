@@ -10,6 +10,7 @@ from bench import seeds
 from bench.method_assets import ENTRIES, train_clip_coder
 from bench.nets.coders import DIM, ClipCoder, FrameCoder, as_clips, load_coder
 from bench.nets.training import use_threads
+from bench.public_marks import expressions
 
 
 def squares(count: int, name: str) -> tuple[list[np.ndarray], list[int]]:
@@ -78,3 +79,25 @@ def test_a_state_loads_as_the_coder_that_it_is_of():
     assert isinstance(load_coder(ClipCoder(6, 4).state_dict()), ClipCoder)
     with pytest.raises(RuntimeError):
         load_coder({k: v for k, v in ClipCoder(6).state_dict().items() if not k.startswith("frame")})
+
+
+def test_what_a_face_does_knows_no_place_size_tilt_or_person():
+    rng = seeds.derive(8, "marks")
+    faces = {p: rng.normal(size=(9, 2)) * [10, 12] for p in "ab"}
+    moves = 0.8 * rng.normal(size=(2, 6, 9, 2))  # of two videos of 6 frames, the same whoever acts them
+
+    def seen(person: str, k: int, size: float, tilt: float, place: tuple[float, float]) -> np.ndarray:
+        turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
+        return (size * (faces[person] + moves[k]) @ turn.T + place).astype(np.float64)
+
+    people = ["a", "a", "b", "b"]
+    plain = expressions([seen(p, k % 2, 1, 0, (0, 0)) for k, p in enumerate(people)], people)
+    other = expressions([seen(p, k % 2, 1 + k, 0.1 * k, (5 * k, 3)) for k, p in enumerate(people)], people)
+    for one, same in zip(plain, other, strict=True):
+        np.testing.assert_allclose(one, same, atol=1e-6)
+    everything = np.concatenate(plain)
+    assert np.sqrt(np.square(everything).mean()) == pytest.approx(1)
+    assert np.abs(np.concatenate(plain[:2]).mean(0)).max() < 1e-9, "the person's own mean is taken away"
+    still = expressions([seen(p, 0, 1, 0, (0, 0))[[0] * 6] for p in people] + [seen("a", 1, 1, 0, (0, 0))],
+                        [*people, "a"])
+    assert np.abs(np.diff(still[0], axis=0)).max() < 1e-9, "a face that does not move says so"

@@ -128,7 +128,7 @@ class ClipCoder(nn.Module):
         return cosine_scores(code, self.head)
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
-        """What training reads, (N T, ...): class scores, then landmarks twice (from the trunk, from the feature)."""
+        """What training reads, (N T, ...): class scores, landmarks from the trunk, landmarks from the feature."""
         trunk = self.trunk(clips)
         code = self.code(trunk)
         marks = [] if self.from_trunk is None or self.from_code is None else [self.from_trunk(trunk),
