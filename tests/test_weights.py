@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -11,6 +12,7 @@ from bench import registry, weights
 from bench.asset_list import ASSETS
 from bench.errors import DataError
 from bench.nets.architectures import architecture
+from bench.nets.coders import ClipCoder, FrameAutoencoder, FrameCoder
 from bench.nets.image import frame_classifier
 from bench.nets.video import SIZES, x3d
 from bench.run import suite as suites
@@ -26,8 +28,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "shipped"
 
 
-def test_only_evaluation_networks_are_shipped_and_all_are_as_their_digests_say():
-    assert NAMES == ["clip_identity_eval", "expression_eval", "feature_eval", "identity_eval"]
+def test_evaluation_networks_and_those_of_tadp_are_shipped_and_all_are_as_their_digests_say():
+    evaluate = {"clip_identity_eval", "expression_eval", "feature_eval", "identity_eval"}
+    assert set(NAMES) == evaluate | set(registry.get("methods", "tadp").assets)
     assert set(NAMES) <= set(ASSETS)
     assert weights.check() == []
 
@@ -46,13 +49,22 @@ def test_a_changed_or_missing_file_is_refused(folder, name):
     assert len(weights.check()) == 1
 
 
+MARKS = 2 * 57  # coordinates of landmarks that the coders of expressions learn beside
+
+
 @pytest.mark.parametrize("name, build", [("identity_eval", lambda: frame_classifier("resnet10t", 24)),
                                          ("clip_identity_eval", lambda: architecture("clip_vit", 24)),
                                          ("feature_eval", lambda: frame_classifier("resnet10t", 66)),
-                                         ("expression_eval", lambda: x3d(6, SIZES["tiny"]))])
+                                         ("expression_eval", lambda: x3d(6, SIZES["tiny"])),
+                                         ("identity_code_method", lambda: FrameCoder(24)),
+                                         ("expression_frame_method", lambda: FrameCoder(6, MARKS)),
+                                         ("expression_code_method", lambda: ClipCoder(6, MARKS)),
+                                         ("autoencoder_method", FrameAutoencoder)])
 def test_shapes_fit_the_architecture_and_values_are_finite(name, build):
     model = build()
     arrays = load_file(weights.verified(name))
+    beside = {k: arrays.pop(k) for k in ("codebook", "latent_mean", "latent_deviation") if k in arrays}
+    assert all(np.isfinite(v).all() for v in beside.values())
     assert {k: tuple(v.shape) for k, v in model.state_dict().items()} == {k: v.shape for k, v in arrays.items()}
     model.load_state_dict({k: torch.from_numpy(v) for k, v in arrays.items()})
     assert all(torch.isfinite(v).all() for v in model.state_dict().values())
