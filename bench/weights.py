@@ -1,8 +1,8 @@
 """Networks that come with the project or from elsewhere, by path and SHA-256: nothing is loaded that is not verified.
 
-The evaluation assets of the tiny profile, and the networks that tadp builds on, are shipped in `bench/shipped/`, as
-float16: they were trained once by `veilbench weights train NAME` on the public made people of seed 42; every machine
-starts from the same bytes. With another data seed, or a budget of its own, a suite trains its assets itself.
+The evaluation assets of the tiny profile are shipped in `bench/shipped/`, as float16: they were trained once by
+`veilbench weights train NAME` on the public made people of seed 42, and every machine starts from the same bytes. With
+another data seed, or a budget of its own, a suite trains its assets itself.
 """
 
 from __future__ import annotations
