@@ -87,6 +87,12 @@ def planned(monkeypatch, tmp_path):
     return make
 
 
+def test_a_reader_of_changed_clips_gets_its_budget_without_what_is_for_recovered_releases(planned):
+    stages = planned(budget={"plr": {"epochs": 2, "via": {"epochs": 6}}})[1]
+    reread = stages["reread plr on changed dp_latent"]
+    assert reread.config["reader_budget"] == {"epochs": 2} == reread.inputs["reader"].config["budget"]
+
+
 def test_diagnostics_are_planned_where_a_suite_names_them_and_the_method_has_them(planned):
     plan, stages = planned()
     said = {(c["id"], str(c["params"])) for s in plan.scores for c in s.config["columns"] if s.config["attack"]}

@@ -89,7 +89,7 @@ def _reread(builder: Builder, attack: Spec, made: Reread, reader: str, road: Roa
     trials = {}
     for seed in builder.suite.seeds:
         config = {**_config(builder, attack, road, seed), "reader": reader,
-                  "reader_budget": builder.suite.budget.get(reader, {})}
+                  "reader_budget": builder.suite.budget_of(reader)}
         inputs = {"reader": _reader(builder, reader, road, seed), "clips": builder.clips, **changed}
         trials[f"trials:{seed}"] = builder.stage("reread", f"reread {reader} on changed {road.method}", config, inputs,
                                                  (("attacks", attack.name), _plugin(spec)))
@@ -109,7 +109,7 @@ def _repeated(builder: Builder, attack: Spec, made: Repeat, reader: str, road: R
               columns: tuple[Column, ...]) -> Stage:
     spec, release, seed = Spec.parse(reader), _many(builder, made, road), builder.suite.seeds[0]
     config = {**_config(builder, attack, road, seed), "reader": reader,
-              "reader_budget": builder.suite.budget.get(reader, {})}
+              "reader_budget": builder.suite.budget_of(reader)}
     inputs = {"reader": _reader(builder, reader, road, seed), "release": release, "clips": builder.clips}
     stage = builder.stage("repeat", f"repeat {reader} on {road.method}", config, inputs,
                           (("attacks", attack.name), _plugin(spec)))
@@ -125,5 +125,5 @@ def _of_reader(builder: Builder, attack: Spec, reader: Spec) -> dict[str, Any]:
     """The digest with the reader's source and budget in it, and the evaluator's name."""
     kind, name = _plugin(reader)
     digest = digest_json([builder.attack_digest(attack), registry.source_digest(kind, name), str(reader),
-                          builder.suite.budget.get(str(reader), {})])
+                          builder.suite.budget_of(str(reader))])
     return {"digest": digest, "evaluator": reader.variant if kind == "metrics" else None}
