@@ -75,7 +75,8 @@ def expressions(marks: Sequence[np.ndarray], people: Sequence[str]) -> list[np.n
         shape = np.concatenate(upright).mean(0)
     own = {p: np.concatenate([m for m, q in zip(upright, people, strict=True) if q == p]).mean(0) for p in set(people)}
     moves = [m - own[p] for m, p in zip(upright, people, strict=True)]
-    return [m / np.sqrt(np.square(np.concatenate(moves)).mean()) for m in moves]
+    size = np.sqrt(np.square(np.concatenate(moves)).mean())
+    return [m / size for m in moves]
 
 
 def _turned(marks: np.ndarray, shape: np.ndarray) -> np.ndarray:
