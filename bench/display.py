@@ -151,6 +151,23 @@ def drawn(cell: Cell) -> dict[str, str]:
             "ceiling": _ceiling(cell, scale, unit)}
 
 
+GUESSES = {"copied": "a copy", "mean_face": "the mean face"}
+
+
+def guess_words(cell: Cell) -> list[str]:
+    """`a copy 20.98, this +3.32 [2.84, 3.79]`: what a recovery has to beat, paired over the same people's clips."""
+    found = (cell.get("details") or {}).get("guesses") or {}
+    said = []
+    for name, words in GUESSES.items():
+        if not finite((one := found.get(name) or {}).get("value")):
+            continue
+        value = drawn({**cell, "value": one["value"], "lo": None, "hi": None})["value"]
+        apart = drawn({**cell, "value": one["apart"], "lo": one["lo"], "hi": one["hi"]})
+        sign = "" if apart["value"].startswith(("−", DASH)) else "+"
+        said.append(f"{words} {value}, this {sign}{apart['value']} {apart['interval']}".strip())
+    return said
+
+
 def _ceiling(cell: Cell, scale: float, unit: str) -> str:
     """What the claim allows, as a page draws it; empty without a claim that speaks of this column."""
     ceiling: Any = cell.get("ceiling")

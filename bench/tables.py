@@ -34,7 +34,9 @@ from bench.display import (
     families,
     family,
     finite,
+    guess_words,
     interval,
+    method_name,
     number,
     public,
     status_text,
@@ -110,9 +112,11 @@ def _short(status: str) -> str:
 
 
 def _note(cell: Cell) -> str:
-    """What stands below the table about this cell: the command that would fill it, or its long reason."""
+    """What stands below the table about this cell: the command that would fill it, its long reason, or guesses."""
     if cell.get("status") == "missing":
         return f"{TO_MEASURE}{command(cell)}"
+    if (guesses := guess_words(cell)):
+        return f"{method_name(cell)}, {column_name(cell)}: {'; '.join(guesses)}"
     return status_text(cell) if len(status_text(cell)) > SHORT and cell.get("metric_unit") != WORDS else ""
 
 

@@ -22,6 +22,7 @@ from bench.display import (
     families,
     family,
     finite,
+    guess_words,
     method_name,
     missing,
     span,
@@ -253,12 +254,13 @@ def cell_view(row: Row, axis: tuple[float, float] = (0.0, 1.0)) -> dict[str, Any
 
 
 def _notes(cell: Cell) -> list[str]:
-    """What stands below a number: its worst attacker seed, and what two halves of the originals give."""
+    """What stands below a number: its worst seed, what two halves of the originals give, what a mere guess gives."""
     details, names = cell.get("details") or {}, {"worst_seed": "worst seed", "floor": "same data, other people"}
     notes = [f"{words} {drawn({**cell, 'value': details[key], 'lo': None, 'hi': None})['value']}"
              for key, words in names.items() if finite(details.get(key))]
     capped = details.get("capped_frames")
     notes += [f"{capped} frames equal: capped"] if capped else []
+    notes += guess_words(cell)
     return notes + [beside(cell, one) for one in cell.get("against") or ()]
 
 

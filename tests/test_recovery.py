@@ -453,7 +453,7 @@ def test_a_network_of_an_attack_starts_as_a_copy_in_the_tiny_profile():
 
 def test_the_floors():
     made = pairs(2)
-    face = mean_face(made)
+    face = mean_face(p.original for p in made)
     wanted = np.rint(sum(p.original.frames.mean(0) for p in made) / 2)
     np.testing.assert_array_equal(face, wanted.astype(np.uint8))
     guess = always(face, made[1].released[0])

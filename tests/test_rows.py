@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import PLUGINS, start
 
 from bench import registry, store
+from bench.data.clips import Clips
 from bench.errors import ConfigError
 from bench.run import plan as planning
 from bench.run import suite
@@ -166,6 +168,33 @@ def test_the_controls_of_the_clip_attackers_and_what_recovery_keeps(cells):
         "value"]
     assert one(found, "original", metric="fd_id", via="direct")["value"] == pytest.approx(0, abs=1e-6)
     assert one(found, "original", metric="fd_id_pr", via="recover_unet")["value"] is not None
+
+
+def test_a_recovery_stands_beside_a_copy_and_the_mean_face(cells):
+    work, found = cells
+    rows = [c for c in found if c["metric"] == "psnr_recovered"]
+    assert len(rows) == 3 and len({c["details"]["guesses"]["mean_face"]["value"] for c in rows}) == 1
+    for cell in rows:
+        for guess in cell["details"]["guesses"].values():
+            assert guess["apart"] == pytest.approx(cell["value"] - guess["value"])  # same clips, same people
+    copy = one(found, "original", metric="psnr_recovered")["details"]["guesses"]["copied"]
+    assert copy["value"] == 100 and copy["apart"] <= 0
+    face = one(found, "original", metric="psnr_recovered")["details"]["guesses"]["mean_face"]
+    assert face["value"] == pytest.approx(mean_face_psnr(work), abs=0.05)  # that one is rounded to whole levels
+
+
+def mean_face_psnr(work):
+    """Recomputed from the prepared data: mean over people of 10 log10(255^2 / MSE), a clip of each probe video."""
+    data = Clips(next(iter(WorkFolder(work).finished("clips")))["folder"])
+    clips = [data.video(row).frames[at:at + 16] for row in data.rows("train") for at in range(0, row.frames, 16)]
+    face = np.mean([clip.mean(axis=0) for clip in clips], axis=0)
+    derived = open_release(next(iter(WorkFolder(work).finished("derive")))["folder"], role="probe")
+    first = {row.video: data.video(row).frames[:16].astype(float) for row in data.rows("test")}
+    people = {}
+    for item in derived:
+        mse = ((first[item.video] - face) ** 2).mean(axis=(1, 2, 3))
+        people.setdefault(item.person, []).append((10 * np.log10(255 ** 2 / mse)).mean())
+    return np.mean([np.mean(values) for values in people.values()])
 
 
 def test_redraw_without_noise_equals_plr(cells):

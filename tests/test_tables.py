@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from bench.display import PUBLIC_FIELDS, command, decimals, epsilon_text, interval, number
+from bench.display import PUBLIC_FIELDS, command, decimals, epsilon_text, guess_words, interval, number
 from bench.errors import ConfigError
 from bench.tables import FORMATS, TABLES, table
 
@@ -141,3 +141,14 @@ def test_unknown_names_suggest_the_nearest():
 
 def test_interval_is_empty_without_one():
     assert interval(cell("x", 0.5)) == "" and interval(cell("x", 0.5, 0.4, math.nan)) == ""
+
+
+def test_a_recovery_is_read_beside_what_a_guess_gives():
+    guesses = {"copied": {"value": 20.98, "apart": 3.316, "lo": 2.84, "hi": 3.79},
+               "mean_face": {"value": 25.0, "apart": -0.7, "lo": None, "hi": None}}
+    recovered = cell("blur", 24.296, 23.9, 24.7, metric="psnr_recovered", metric_unit="dB", via="recover_unet",
+                     details={"guesses": guesses})
+    assert guess_words(recovered) == ["a copy 20.98, this +3.32 [2.84, 3.79]", "the mean face 25.00, this −0.70"]
+    assert guess_words(cell("blur", 0.5)) == []
+    text = table("summary", [cell("blur", 0.7, 0.6, 0.8), recovered])
+    assert "a copy 20.98, this +3.32 \\[2.84, 3.79\\]; the mean face 25.00" in text

@@ -6,7 +6,7 @@ Beside it the two guesses that need no network and that every recovery must beat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -173,9 +173,9 @@ def copied(video: Video) -> Video:
     return Video(video.frames.copy(), video.fps)
 
 
-def mean_face(pairs: Sequence[Pair]) -> np.ndarray:
+def mean_face(originals: Iterable[Video]) -> np.ndarray:
     """uint8 (S, S, 3): the mean of all original frames, each clip counted once, rounded to the nearest level."""
-    clips = [pair.original.frames.mean(axis=0, dtype=np.float64) for pair in pairs]
+    clips = [video.frames.mean(axis=0, dtype=np.float64) for video in originals]
     return np.rint(np.mean(clips, axis=0)).astype(np.uint8)
 
 

@@ -194,10 +194,10 @@ def _person_values(rows: Mapping[str, np.ndarray], column: Mapping[str, Any],
 
 def _details(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], all_seeds: Sequence[int],
              result: Mapping[str, Any], limited: bool) -> dict[str, Any] | None:
-    """What stands beside a number: worst attacker seed, spread over seeds, same-data floor, frames at a cap, a price by
-    both accountants, and under a claim how many trials read so many clips.
+    """What stands beside a number: worst attacker seed, spread over seeds, same-data floor, guesses without an attack,
+    frames at a cap, a price by both accountants, and under a claim how many trials read so many clips.
     """
-    names = ("floor", "majority", "undetected", "capped_frames", "epsilon_sum", "epsilon_max",
+    names = ("floor", "guesses", "majority", "undetected", "capped_frames", "epsilon_sum", "epsilon_max",
              *(("clips_read",) if limited else ()))
     found = {k: result[k] for k in names if result.get(k) is not None}
     if len(all_seeds) > 1:

@@ -225,7 +225,7 @@ class Builder:
         inputs: dict[str, Stage] = {"release": road.assembled, "clips": self.clips}
         columns, reader = tuple(plugin.columns), None
         if not _is(plugin, SetMetric):
-            inputs |= self.assets(plugin, metric.variant)
+            inputs |= self.assets(plugin, metric.variant) | ({"direct": road.direct} if road.direct else {})
         else:
             columns += tuple(plugin.recovered_columns) if road.behind else ()
             inputs |= features(self, metric, road)

@@ -17,6 +17,7 @@ from bench.measures import Column, Evaluator, Metric, SetMetric, VideoMetric
 from bench.nets.training import use_threads
 from bench.registry import Spec
 from bench.run.cache import write_json
+from bench.run.floors import Guesses
 from bench.run.released import Released, batches, drawn, isolation_of, open_release, people_of
 from bench.run.stage_sets import distances
 from bench.run.stages import Job
@@ -89,9 +90,11 @@ def _inside(values: np.ndarray, column: Column, name: str) -> np.ndarray:
 def _pure(job: Job, metric: Metric, known: _Known) -> Result:
     """One row a probe video: the mean over its frames of a value per frame, undefined frames dropped.
 
-    Frames at the cap of a scale in decibels are counted: equal frames have no finite value.
+    Frames at the cap of a scale in decibels are counted: equal frames have no finite value. A recovered clip is also
+    set beside two guesses that need no attack.
     """
     rows, capped = [], 0
+    guesses = Guesses(job, metric, known.probes) if "direct" in job.inputs and metric.of == "pair" else None
     for item, video in batches(known.probes):
         if metric.of == "pair":
             values = metric.function(known.original(item).as_float(), video.as_float())
@@ -104,7 +107,10 @@ def _pure(job: Job, metric: Metric, known: _Known) -> Result:
                               "Return an array of shape (T,), NaN where undefined.")
         rows.append(known.trial(metric.column.key, item, _mean(_inside(values, metric.column, metric.name))))
         capped += int((values >= metric.column.high).sum()) if metric.column.unit == "dB" else 0
+        if guesses is not None:
+            guesses.compare(item, known.original(item), values)
     return rows, {"chance": None, "people": len(known.people), "capped_frames": capped or None,
+                  "guesses": guesses.floors() if guesses is not None else None,
                   "undefined_videos": int(sum(np.isnan(r.value) for r in rows))}
 
 
