@@ -284,6 +284,22 @@ def test_a_pair_metric_meets_the_right_frames_in_both_decodings(small, tmp_path)
         assert capped == sum(i.frames for i in open_release(folder))
 
 
+def test_what_was_recovered_is_measured_beside_the_clip_that_it_was_made_from(small, tmp_path):
+    clips = release(small, tmp_path / "clips", decoding="isolated", parts=["probe"])
+    whole = release(small, tmp_path / "whole", decoding="assembled", parts=["probe"])
+    out = tmp_path / "m"
+    out.mkdir()
+    config = {"metric": "psnr_recovered", "variant": None, "budget": {}, "profile": "tiny", "seed": 1,
+              "numbers_seed": 1}
+    for direct in (clips, whole):  # as whole videos it holds the same clips
+        run_metric(Job(config, {"release": clips, "clips": small, "direct": direct}, out, lambda text: None))
+        copied = json.loads((out / "result.json").read_text())["guesses"]["copied"]
+        assert copied["value"] == 100 and copied["apart"] == 0
+    other = release(small, tmp_path / "other", decoding="isolated", parts=["enrolment"])
+    with pytest.raises(DataError, match="no clip 0"):
+        run_metric(Job(config, {"release": clips, "clips": small, "direct": other}, out, lambda text: None))
+
+
 def test_an_evaluator_is_undefined_on_one_label(tmp_path):
     made = registry.build("datasets", "blocks")
     sources = [s for s in made.sources(None, 3) if s.label == "flat"]

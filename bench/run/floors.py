@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench import stats
+from bench.data.clips import Clips
 from bench.errors import DataError
 from bench.measures import Metric
 from bench.nets.recovery import always, copied, mean_face
@@ -25,13 +26,13 @@ class Guesses:
     """The two guesses at each clip of a derived release, and what the metric says of them."""
 
     def __init__(self, job: Job, metric: Metric, clips: Sequence[Released]):
-        from bench.data.clips import Clips
-
         source = Clips(job.inputs["clips"])
         self._face = mean_face(clip for row in source.rows("train") for clip in cut(source.video(row)))
-        wanted = {(item.video, item.draw) for item in clips}
-        files = [i for i in open_release(job.inputs["direct"], parts=("test",)) if (i.video, i.draw) in wanted]
-        self._released = {(item.video, item.draw, number): clip for item, number, clip in isolated(files)}
+        wanted = {(item.video, item.draw, max(item.clip, 0)) for item in clips}
+        videos = {(video, draw) for video, draw, _ in wanted}
+        files = [i for i in open_release(job.inputs["direct"], parts=("test",)) if (i.video, i.draw) in videos]
+        self._released = {(item.video, item.draw, number): clip for item, number, clip in isolated(files)
+                          if (item.video, item.draw, number) in wanted}
         self._metric = metric
         self._people: list[str] = []
         self._values: dict[str, list[float]] = {"recovered": [], "copied": [], "mean_face": []}
