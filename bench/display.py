@@ -161,7 +161,7 @@ def guess_words(cell: Cell) -> list[str]:
     for name, words in GUESSES.items():
         if not finite((one := found.get(name) or {}).get("value")):
             continue
-        value = drawn({**cell, "value": one["value"], "lo": None, "hi": None})["value"]
+        value = drawn({**cell, "value": one["value"]})["value"]
         apart = drawn({**cell, "value": one["apart"], "lo": one["lo"], "hi": one["hi"]})
         sign = "" if apart["value"].startswith(("−", DASH)) else "+"
         said.append(f"{words} {value}, this {sign}{apart['value']} {apart['interval']}".strip())
