@@ -39,9 +39,10 @@ class SiteData:
     """All that the site shows; plain data, no work folder and no database behind it.
 
     cells: as in `bench.ranking`.  methods: name, variant, title, doc, lane, claim, needs, source_file, digest,
-    publishable, strips [{caption, original_png_path, released_png_path}], counts [{title, name, count, frames}] where
-    the method counted, samples [{caption, picture, moments, rows}] of reports (see `bench.transcripts`), stages [{kind,
-    digest, seconds, peak_mb, seed}], versions, command.  exclusions: {row, reason}.
+    publishable, strips [{caption, original_png_path, released_png_path}], unseen where another reason than the licence
+    hides them, counts [{title, name, count, frames}] where the method counted, samples [{caption, picture, moments,
+    rows}] of reports (see `bench.transcripts`), stages [{kind, digest, seconds, peak_mb, seed}], versions, command.
+    exclusions: {row, reason}.
     attacks: {name, doc, threat {knows, reads, trained_on, decoding}}.  datasets: {name, title, licence, publishable,
     people, videos, lacks}.  built: a date, given by the caller.
     """

@@ -29,6 +29,7 @@ from bench.sampling import spread
 from bench.transcripts import samples
 
 STRIP_FRAMES = 8
+IMPORTED = "No sample frames: these numbers were imported, and released videos stay where they were measured."
 
 
 def site_data(work: WorkFolder, database: Path, pictures: Path) -> SiteData:
@@ -103,7 +104,8 @@ def _method(work: WorkFolder, cells: list[store.Cell], name: str, variant: str |
     return {"name": name, "variant": variant, "title": about.title if about else name,
             "doc": about.doc if about else "Imported without its source.", "lane": mine[0]["lane"], "claim": claim,
             "needs": needs, "source_file": about.file if about else "", "digest": digest,
-            "publishable": bool(strips), "strips": strips, "counts": list(_counts(work, stages)),
+            "publishable": bool(strips), "strips": strips, **({} if stages else {"unseen": IMPORTED}),
+            "counts": list(_counts(work, stages)),
             "samples": list(samples(work, stages, pictures)),
             "stages": [{"kind": s["title"], "digest": s["digest"], "seconds": s["seconds"], "peak_mb": s["peak_mb"],
                         "seed": s["identity"]["config"].get("seed")} for s in stages],

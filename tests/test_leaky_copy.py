@@ -19,6 +19,7 @@ from bench.privacy.bits import SeededBits
 from bench.privacy.claim_table import claim_to
 from bench.privacy.contract import full_claim
 from bench.privacy.mechanism import clip_rows, run_streams
+from bench.publish import site_data
 from bench.ranking import unranked_reason
 from bench.run.cache import WorkFolder, write_json
 from bench.run.cells import measured_cells
@@ -136,6 +137,9 @@ def test_an_import_of_another_machine_is_flagged_too(work, tmp_path):
     store.rebuild(other, other.root / "veilbench.duckdb")
     found = {c["method"]: unranked_reason(c) for c in store.read_cells(other.root / "veilbench.duckdb")}
     assert "exceeds its own claim" in found["leaky"] and found["honest"] == ""
+    build_site(site_data(other, other.root / "veilbench.duckdb", tmp_path / "pictures"), tmp_path / "site")
+    page = (tmp_path / "site" / "methods" / "honest.html").read_text(encoding="utf-8")
+    assert "these numbers were imported" in page and "licence of this dataset" not in page
 
 
 def test_the_board_and_the_site_flag_it(cells, tmp_path):
