@@ -14,7 +14,7 @@ from bench import frechet, open_set, seeds, stats
 from bench.measures import column_key
 from bench.paired import pseudo_values
 from bench.privacy import ceilings
-from bench.run.trials import ALL_PEOPLE
+from bench.run.trials import ALL_PEOPLE, number
 
 KEY = ("method", "variant", "dataset", "profile", "attack", "metric", "evaluator", "via", "decoding", "draws")
 RATES = ("top1", "fer", "uar")  # columns whose ceiling is that of naming one of some classes
@@ -65,9 +65,9 @@ def measured_cells(config: Mapping[str, Any], trials: Mapping[str, np.ndarray], 
         mask = trials["column"] == key
         rows = {k: v[mask] for k, v in trials.items()}
         interval = _interval(rows, column, result, int(config["seeds"][0]))
-        value = interval.value if math.isfinite(interval.value) else None
+        value = number(interval.value)
         status = (result.get("status") or {}).get(key, "ok") if value is not None else "undefined"
-        cells.append({**blank, "value": value, "lo": _number(interval.lo), "hi": _number(interval.hi),
+        cells.append({**blank, "value": value, "lo": number(interval.lo), "hi": number(interval.hi),
                       "n": interval.n, "people": interval.people, "chance": _of(result.get("chance"), key),
                       "split": split, "ceiling": ceiling_of(column, config.get("loss"), result, rows),
                       "lane": _lane(config["lane"], result.get("isolation")), "status": status,
@@ -123,10 +123,6 @@ def _open_set_ceiling(name: str, params: Mapping[str, Any] | None, loss: ceiling
 def _lane(lane: str, isolation: Mapping[str, Any] | None) -> str:
     """An enforced method that ran without green isolation has merely declared its claim."""
     return "declared" if lane == "enforced" and isolation is not None and isolation["level"] > 3 else lane
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _interval(rows: Mapping[str, np.ndarray], column: Mapping[str, Any], result: Mapping[str, Any],

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from bench.measures import Metric
 from bench.nets.recovery import always, copied, mean_face
 from bench.run.released import Released, cut, isolated, open_release
 from bench.run.stages import Job
+from bench.run.trials import mean_defined, number
 from bench.types import Video
 
 Floors = dict[str, dict[str, float | None]]
@@ -37,18 +37,18 @@ class Guesses:
         self._people: list[str] = []
         self._values: dict[str, list[float]] = {"recovered": [], "copied": [], "mean_face": []}
 
-    def compare(self, item: Released, original: Video, recovered: np.ndarray) -> None:
-        """Note the values of one clip; `recovered` (T,) are those of the attack."""
+    def compare(self, item: Released, original: Video, recovered: float) -> None:
+        """Note the values of one clip; `recovered` is the attack's, the mean over its frames."""
         clip = self._released.get((item.video, item.draw, max(item.clip, 0)))
         if clip is None or len(clip) != len(original):
             raise DataError(f"The release has no clip {item.clip} of a recovered video.",
                             "What was recovered is measured beside the clip that it was made from.",
                             "Run the recovery attack again.")
         self._people.append(item.person)
-        self._values["recovered"].append(_mean(recovered))
+        self._values["recovered"].append(recovered)
         for name, guess in (("copied", copied(clip)), ("mean_face", always(self._face, original))):
             values = self._metric.function(original.as_float(), guess.as_float())
-            self._values[name].append(_mean(np.asarray(values, dtype=float)))
+            self._values[name].append(mean_defined(np.asarray(values, dtype=float)))
 
     def floors(self) -> Floors:
         """{guess: its mean over people; and recovered - guess, paired over people, with its interval}."""
@@ -58,14 +58,6 @@ class Guesses:
             guess = np.array(self._values[name])
             apart = stats.mean_interval((own - guess).tolist(), self._people)
             value = stats.mean_interval(guess.tolist(), self._people).value
-            found[name] = {"value": _number(value), "apart": _number(apart.value), "lo": _number(apart.lo),
-                           "hi": _number(apart.hi)}
+            found[name] = {"value": number(value), "apart": number(apart.value), "lo": number(apart.lo),
+                           "hi": number(apart.hi)}
         return found
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -21,7 +21,7 @@ from bench.run.floors import Guesses
 from bench.run.released import Released, batches, drawn, isolation_of, open_release, people_of
 from bench.run.stage_sets import distances
 from bench.run.stages import Job
-from bench.run.trials import Trial, finite, public_numbers, write_trials
+from bench.run.trials import Trial, finite, mean_defined, public_numbers, write_trials
 from bench.run.views import asset_tensors, save_tensors, state_of
 from bench.types import CLIP_FRAMES, Sample, Video
 
@@ -72,11 +72,6 @@ class _Known:
                      self.seed, value)
 
 
-def _mean(values: np.ndarray) -> float:
-    """Mean of the defined values, NaN where there is none."""
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-
 def _inside(values: np.ndarray, column: Column, name: str) -> np.ndarray:
     """The values. Raises PluginError where one lies outside the range that the column states; NaN is undefined."""
     slack = 1e-6 * max(1.0, *(abs(x) for x in (column.low, column.high) if math.isfinite(x)))  # float32 rounding
@@ -96,19 +91,18 @@ def _pure(job: Job, metric: Metric, known: _Known) -> Result:
     rows, capped = [], 0
     guesses = Guesses(job, metric, known.probes) if "direct" in job.inputs and metric.of == "pair" else None
     for item, video in batches(known.probes):
-        if metric.of == "pair":
-            values = metric.function(known.original(item).as_float(), video.as_float())
-        else:
-            values = metric.function(video.frames)
+        original = known.original(item) if metric.of == "pair" else None
+        values = metric.function(video.frames) if original is None else \
+            metric.function(original.as_float(), video.as_float())
         values = np.asarray(values, dtype=float)
         if values.shape != (len(video),):
             raise PluginError(f"The metric {metric.name} gave {values.shape} values for {len(video)} frames.",
                               "A metric gives one value per frame.",
                               "Return an array of shape (T,), NaN where undefined.")
-        rows.append(known.trial(metric.column.key, item, _mean(_inside(values, metric.column, metric.name))))
+        rows.append(known.trial(metric.column.key, item, mean_defined(_inside(values, metric.column, metric.name))))
         capped += int((values >= metric.column.high).sum()) if metric.column.unit == "dB" else 0
-        if guesses is not None:
-            guesses.compare(item, known.original(item), values)
+        if guesses is not None and original is not None:
+            guesses.compare(item, original, rows[-1].value)
     return rows, {"chance": None, "people": len(known.people), "capped_frames": capped or None,
                   "guesses": guesses.floors() if guesses is not None else None,
                   "undefined_videos": int(sum(np.isnan(r.value) for r in rows))}
@@ -123,7 +117,7 @@ def _videos(job: Job, metric: VideoMetric, known: _Known) -> Result:
         if set(values) != set(wanted):
             raise PluginError(f"The metric {metric.name} gave {sorted(values)}, its columns are {sorted(wanted)}.",
                               "Every column needs its values.", "Return one array for each column.")
-        rows += [known.trial(wanted[name].key, item, _mean(_inside(np.asarray(v, dtype=float), wanted[name],
+        rows += [known.trial(wanted[name].key, item, mean_defined(_inside(np.asarray(v, dtype=float), wanted[name],
                                                                    metric.name))) for name, v in values.items()]
     return rows, {"chance": None, "people": len(known.people)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,16 @@ def hit(scores: np.ndarray, truth: int) -> float:
 def finite(scores: np.ndarray) -> bool:
     """No NaN and no infinity."""
     return bool(np.isfinite(scores).all())
+
+
+def mean_defined(values: np.ndarray) -> float:
+    """Mean of the defined values, NaN where there is none."""
+    return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
+
+
+def number(value: float) -> float | None:
+    """As JSON knows it: None for NaN and infinity."""
+    return float(value) if math.isfinite(value) else None
 
 
 def as_record(value: Any) -> Any:
