@@ -115,9 +115,9 @@ def _note(cell: Cell) -> str:
     """What stands below the table about this cell: the command that would fill it, its long reason, or guesses."""
     if cell.get("status") == "missing":
         return f"{TO_MEASURE}{command(cell)}"
-    if (guesses := guess_words(cell)):
-        return f"{method_name(cell)}, {column_name(cell)}: {'; '.join(guesses)}"
-    return status_text(cell) if len(status_text(cell)) > SHORT and cell.get("metric_unit") != WORDS else ""
+    reason = status_text(cell) if len(status_text(cell)) > SHORT and cell.get("metric_unit") != WORDS else ""
+    guesses = "; ".join(guess_words(cell))
+    return "; ".join(filter(None, (reason, guesses and f"{method_name(cell)}, {column_name(cell)}: {guesses}")))
 
 
 def _header(cell: Cell) -> str:
