@@ -13,6 +13,7 @@ from bench.blocks import Block, by_board, footer
 from bench.display import Cell, epsilon_text, method_name, missing
 from bench.errors import DataError
 from bench.privacy.conversions import epsilon_cks, epsilon_exact, epsilon_mironov, mu_exact
+from bench.registry import Spec
 
 METHOD, SUITE = "tadp", "tadp"
 COUNTS = ("least", "near mean", "most")
@@ -76,6 +77,9 @@ def release_costs(artifacts: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str
                             ) from error
         if len(config.get("parts", ())) == 4 and config.get("decoding", "assembled") == "assembled":
             found.setdefault((config["method"], config.get("variant")), {})[row["kind"]] = row
+            lead = Spec.parse(config.get("encoded_by") or "")
+            if encoded := found.get((lead.name, lead.variant), {}).get("encode"):
+                found[config["method"], config.get("variant")]["encode"] = encoded
     return {key: (sum(float(r["seconds"]) for r in rows.values()), max(float(r["peak_mb"]) for r in rows.values()))
             for key, rows in found.items()}
 

@@ -19,7 +19,7 @@ from bench.registry import Spec
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.plan import Request, make_plan, narrowed, with_options
-from bench.run.rows import asked
+from bench.run.road import asked
 
 REUSED = ("clips", "asset", "shipped")  # prepared data, shared networks: their digests are checked, none is made again
 

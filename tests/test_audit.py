@@ -33,7 +33,7 @@ from bench.run import suite as suites
 from bench.run.audit_plan import audit_stage, refuted_methods
 from bench.run.audit_trials import audit_releases, canary, detectable, distance, releases_for_scale, scale_row
 from bench.run.cache import WorkFolder, write_json
-from bench.run.rows import ENFORCED_FACTS
+from bench.run.road import acted_on
 from bench.run.stages import Job
 from bench.run.workers import method_facts
 from bench.seeds import derive
@@ -268,7 +268,7 @@ def audited(facts, small, tmp_path):
     def run(name, releases):
         out = tmp_path / f"audit-{len(list(tmp_path.iterdir()))}"
         out.mkdir()
-        said = {k: facts[name][k] for k in ENFORCED_FACTS}
+        said = acted_on(facts[name])
         stage_audit.run_audit(Job({"method": name, "variant": None, "profile": "tiny", "seed": 42, "facts": said,
                                    "releases": releases}, {"clips": small}, out, lambda text: None))
         return json.loads((out / "audit.json").read_text(encoding="utf-8"))

@@ -30,7 +30,8 @@ from bench.run.cache import WorkFolder
 from bench.run.plan import Request, make_plan
 from bench.run.released import check_intervention, open_release
 from bench.run.stage_attack import run_attack, run_train
-from bench.run.stage_enforced import noise_bits, padded_clip, run_enforced
+from bench.run.stage_encode import padded_clip
+from bench.run.stage_enforced import noise_bits, run_enforced
 from bench.run.stage_intervene import changed, derangement, run_intervene, run_repeat, run_reread
 from bench.run.stage_metric import run_metric
 from bench.run.stage_probe import run_assign, run_probe

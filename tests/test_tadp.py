@@ -27,7 +27,8 @@ from bench.privacy.simulate import simulator
 from bench.registry import Spec
 from bench.run.enforced import clip_length
 from bench.run.released import Released
-from bench.run.stage_enforced import padded_clip, streams_of
+from bench.run.stage_encode import padded_clip
+from bench.run.stage_enforced import streams_of
 from bench.run.stage_release import Item, _clips_of
 from methods.tadp import TADP
 from methods.tadp.sizes import BRANCHES

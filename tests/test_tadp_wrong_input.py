@@ -14,7 +14,7 @@ from bench import registry
 from bench.errors import ConfigError, DataError, UserError
 from bench.nets import published_faces as faces
 from bench.privacy.mechanism import clip_rows, unit_of
-from bench.run.stage_enforced import padded_clip
+from bench.run.stage_encode import padded_clip
 from methods.tadp import TADP
 from methods.tadp.training import PERCENTILE, thresholds
 

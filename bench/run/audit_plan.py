@@ -13,7 +13,8 @@ from bench.registry import Spec
 from bench.run.cache import WorkFolder
 from bench.run.enforced import priced
 from bench.run.report_rows import ReportBuilder, is_traffic
-from bench.run.rows import ENFORCED_FACTS, Builder
+from bench.run.road import acted_on
+from bench.run.rows import Builder
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 
@@ -31,7 +32,7 @@ def audit_stage(method: Spec, facts: dict[str, Any], suite: Suite, root: Path | 
         releases = RELEASES if facts["encodes"] == "method" else OF_PIXELS
     count("--releases", releases, FEWEST, MOST)
     base, inputs = _fitted(method, facts, suite, root)
-    config = {**base, "facts": {k: facts[k] for k in ENFORCED_FACTS}, "releases": releases}
+    config = {**base, "facts": acted_on(facts), "releases": releases}
     return Stage("audit", f"audit {method}", config, inputs, (("methods", method.name),))
 
 

@@ -23,7 +23,7 @@ from bench.privacy.mechanism import clip_rows, run_streams
 from bench.registry import Spec
 from bench.run.enforced import PublicWorker, all_branches, clip_length, priced, raw_rows
 from bench.run.sandbox import Isolation, available
-from bench.run.stage_enforced import padded_clip
+from bench.run.stage_encode import padded_clip
 from bench.run.workers import MethodWorker
 from bench.types import CLIP_FRAMES, Prepared, Source
 from bench.video import Writer, probe

@@ -14,6 +14,7 @@ from bench.registry import Spec
 from bench.run.cache import WorkFolder, digest_json, write_json
 from bench.run.enforced import short_claim
 from bench.run.report_rows import ReportBuilder, is_traffic
+from bench.run.road import Leads
 from bench.run.rows import Builder
 from bench.run.stages import Stage
 from bench.run.suite import CANVAS_PX, Suite
@@ -53,7 +54,8 @@ def make_plan(request: Request, work: WorkFolder) -> Plan:
         registry.locate("methods", method.name)
     check(suite, attacks, metrics)
     facts = {str(spec): known_facts(spec, work) for spec in methods}
-    builder = ReportBuilder(suite, request.root) if is_traffic(suite.dataset) else Builder(suite, request.root)
+    builder = ReportBuilder(suite, request.root) if is_traffic(suite.dataset) else \
+        Builder(suite, request.root, leads=_leads(suite, methods, work))
     scores = [stage for method in methods
               for stage in builder.row(method, facts[str(method)], *_carried(suite, method, attacks, metrics))]
     if suite.again and isinstance(builder, Builder) and (again := Spec.parse(suite.again)) in methods:
@@ -86,6 +88,12 @@ def _carried(suite: Suite, method: Spec, attacks: list[Spec], metrics: list[Spec
         return attacks, metrics
     kept = {name for names in lists for name in names}
     return [a for a in attacks if str(a) in kept], [m for m in metrics if str(m) in kept]
+
+
+def _leads(suite: Suite, methods: Sequence[Spec], work: WorkFolder) -> Leads:
+    """The row whose encoded clips each of these rows releases, where the suite names one."""
+    pairs = [(name, Spec.parse(lead)) for lead, names in suite.encoded.items() for name in names]
+    return {name: (lead, known_facts(lead, work)) for name, lead in pairs if Spec.parse(name) in methods}
 
 
 def known_facts(spec: Spec, work: WorkFolder) -> dict[str, Any]:

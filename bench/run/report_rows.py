@@ -14,7 +14,8 @@ from bench.measures import Column
 from bench.registry import Spec
 from bench.run.cache import digest_json
 from bench.run.enforced import full_claim
-from bench.run.rows import ENFORCED_FACTS, fingerprint
+from bench.run.road import acted_on
+from bench.run.rows import fingerprint
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 
@@ -55,7 +56,7 @@ class ReportBuilder:
             raise ConfigError(f"{method} does not release reports of a traffic stream.",
                               f"{self.suite.dataset} is a dataset of the traffic track.",
                               "Choose a method of that track, or another dataset.")
-        plugin, said = ("methods", method.name), {k: facts[k] for k in ENFORCED_FACTS}
+        plugin, said = ("methods", method.name), acted_on(facts)
         base = {"method": method.name, "variant": method.variant, "profile": self.suite.profile, "seed": self.seed}
         inputs = {"streams": self.streams}
         inputs["gather"] = self._stage("gather", f"gather {method}", {**base, "facts": said}, dict(inputs), plugin)
@@ -78,7 +79,7 @@ class ReportBuilder:
         cls: Any = registry.get(kind, spec.name)
         word = "attack" if kind == "attacks" else "metric"
         config = {word: spec.name, "variant": spec.variant, "profile": self.suite.profile, "seed": self.seed,
-                  "numbers_seed": self.seed, "lane": facts["lane"], "facts": {k: facts[k] for k in ENFORCED_FACTS}}
+                  "numbers_seed": self.seed, "lane": facts["lane"], "facts": acted_on(facts)}
         if issubclass(cls, Distinguisher):
             config["control"] = facts["control"]
         made = self._stage(stage, f"{word} {spec} on {method}", config, {"release": release, "streams": self.streams},

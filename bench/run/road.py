@@ -1,4 +1,4 @@
-"""What a column of a board reads."""
+"""What a column of a board reads, and what a row is made from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 from bench.registry import Spec
 from bench.run.stages import Stage
+
+AGAIN = "again"  # ends the variant that a row which is run again is shown under
+_ENFORCED = ("full_claim", "branches", "encodes", "plans", "memory_between_clips")
+Leads = Mapping[str, tuple[Spec, Mapping[str, Any]]]  # row -> the row, with its facts, whose encoded clips it releases
 
 
 @dataclass(frozen=True)
@@ -29,3 +33,13 @@ class Road:
     @property
     def name(self) -> str:
         return str(self.method) if self.behind is None else f"{self.method} via {self.via}"
+
+
+def acted_on(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the facts of a method whose noise the harness draws, those that its stages act on."""
+    return {name: facts[name] for name in _ENFORCED}
+
+
+def asked(method: str, variant: str | None) -> Spec:
+    """The method behind a row, which may be one that was run again."""
+    return Spec(method, (variant or "").removesuffix(AGAIN) or None)

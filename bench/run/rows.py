@@ -22,23 +22,21 @@ from bench.registry import Spec
 from bench.run.cache import digest_json
 from bench.run.diagnostic_rows import diagnostic_scores
 from bench.run.enforced import loss_of
-from bench.run.road import Road
+from bench.run.road import AGAIN, Leads, Road, acted_on
 from bench.run.set_rows import features
 from bench.run.stages import Stage
 from bench.run.suite import Suite
 
-ENFORCED_FACTS = ("full_claim", "branches", "encodes", "plans", "memory_between_clips")  # what its stages act on
 PARTS = ["development", "calibration", "enrolment", "probe"]
 REPEAT = 1_000_000  # added to every seed of a row that is run again
-AGAIN = "again"  # ends the variant that such a row is shown under
 
 
 class Builder:
     """Builds the stages of one suite."""
 
-    def __init__(self, suite: Suite, root: Path | None, *, again: bool = False):
+    def __init__(self, suite: Suite, root: Path | None, *, again: bool = False, leads: Leads | None = None):
         self.again, self.seed = again, suite.data_seed  # attacker seeds never change a release
-        self.suite = suite
+        self.suite, self.leads = suite, leads or {}
         if again:
             self.seed += REPEAT
             self.suite = suite.model_copy(update={"seeds": [seed + REPEAT for seed in suite.seeds]})
@@ -92,9 +90,17 @@ class Builder:
         if facts["lane"] != "enforced":
             return self.stage("release", f"{title} {method}", config, inputs, plugins)
         kind = "intervene" if "intervention" in request else "enforced"
-        said = {k: facts[k] for k in ENFORCED_FACTS}
-        encode = self.stage("encode", f"encode {method}", {**base, "parts": PARTS, "facts": said}, inputs, plugins)
-        return self.stage(kind, f"{title} {method}", {**config, "facts": said}, {**inputs, "encode": encode}, plugins)
+        if lead := self.leads.get(str(method)):
+            config["encoded_by"] = str(lead[0])
+        encode = self.encoded(*(lead or (method, facts)))
+        return self.stage(kind, f"{title} {method}", {**config, "facts": acted_on(facts)},
+                          {**inputs, "encode": encode}, plugins)
+
+    def encoded(self, method: Spec, facts: Mapping[str, Any]) -> Stage:
+        """The clipped un-noised values of every clip, of a method whose noise the harness draws."""
+        base, inputs = self.fitted(method, facts)
+        return self.stage("encode", f"encode {method}", {**base, "parts": PARTS, "facts": acted_on(facts)}, inputs,
+                          (("methods", method.name),))
 
     def road(self, method: Spec, facts: Mapping[str, Any]) -> Road:
         """The releases of a method. Without memory across clips one folder serves both decodings."""
@@ -173,7 +179,7 @@ class Builder:
     def _compare_score(self, attack: Spec, road: Road) -> Stage:
         cls = registry.get("attacks", attack.name)
         config = {**self.attack_config(attack, self.seed), "numbers_seed": self.suite.data_seed,
-                  "facts": {k: road.facts[k] for k in ENFORCED_FACTS}}
+                  "facts": acted_on(road.facts)}
         stage = self.stage("compare", f"compare {attack} on {road.method}", config,
                             {"release": road.assembled, "encode": road.assembled.inputs["encode"], "clips": self.clips},
                             (("attacks", attack.name),))
@@ -274,11 +280,6 @@ def is_random(facts: Mapping[str, Any]) -> bool:
 
 def _is(plugin: Any, kind: type) -> bool:
     return isinstance(plugin, type) and issubclass(plugin, kind)
-
-
-def asked(method: str, variant: str | None) -> Spec:
-    """The method behind a row, which may be one that was run again."""
-    return Spec(method, (variant or "").removesuffix(AGAIN) or None)
 
 
 def _seconds(suite: Suite, kind: str, title: str) -> float:

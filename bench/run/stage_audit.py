@@ -43,7 +43,7 @@ from bench.run.audit_trials import (
 from bench.run.cache import write_json
 from bench.run.enforced import PublicWorker, all_branches, clip_length, priced, raw_rows, short_claim
 from bench.run.sandbox import available
-from bench.run.stage_enforced import padded_clip
+from bench.run.stage_encode import padded_clip
 from bench.run.stage_release import PARTS
 from bench.run.stages import Job
 from bench.run.stream_audit import WORDS as STREAM_WORDS

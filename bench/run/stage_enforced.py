@@ -1,11 +1,9 @@
-"""Stages `encode` and `enforced`: the road of a method whose noise the harness draws.
+"""Stage `enforced`: from the encoded clips of a method to its release, with noise that the harness draws.
 
-    encode/vault/atoms.safetensors   clipped un-noised whole steps of every clip and the norms before clipping
-    enforced/release/transcript.safetensors   noisy values and realised scales, beside the media
-    enforced/vault/residuals.safetensors      the noise itself, for audits
+    release/transcript.safetensors   noisy values and realised scales, beside the media
+    vault/residuals.safetensors      the noise itself, for audits
 
-The two are separate processes, one after the other: when the first value is released, no process that has seen a
-raw one is alive.
+When the first value is released, no process that has seen a raw one is alive.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import seeds
@@ -25,82 +22,16 @@ from bench.data.clips import Clips
 from bench.errors import PluginError
 from bench.privacy.bits import SeededBits
 from bench.privacy.contract import Branch
-from bench.privacy.mechanism import Planner, Transcript, clip_rows, replay_scales, run_streams, unit_of
+from bench.privacy.mechanism import Planner, Transcript, replay_scales, run_streams, unit_of
 from bench.registry import Spec
-from bench.run.cache import write_json
-from bench.run.enforced import BLOCK, PublicWorker, all_branches, clip_length, priced, raw_rows, short_claim
+from bench.run.enforced import BLOCK, PublicWorker, clip_length, priced, short_claim
 from bench.run.sandbox import available
-from bench.run.stage_release import PARTS, Item, items_of, write_border, written
+from bench.run.stage_encode import branches_of, check_encoded, small
+from bench.run.stage_release import Item, items_of, write_border, written
 from bench.run.stages import Job
 from bench.run.views import fitted_state, load_tensors, save_tensors
 from bench.types import CLIP_FRAMES, Video
 
-
-def padded_clip(frames: np.ndarray, clip: int, length: int = CLIP_FRAMES) -> np.ndarray:
-    """Clip `clip` of a video, uint8 (length, H, W, 3), the last frame repeated."""
-    part = frames[clip * length:(clip + 1) * length]
-    return np.concatenate([part, np.repeat(part[-1:], length - len(part), axis=0)])
-
-
-def _branches(job: Job, clips: Clips) -> tuple[tuple[Branch, ...], dict[str, Fraction]]:
-    return all_branches(job.config["facts"], clips.info["canvas_px"])
-
-
-# ---- encode --------------------------------------------------------------------------------------------------------
-
-def run_encode(job: Job) -> None:
-    """config: method, variant, profile, seed, parts, facts; inputs: clips, and fit when fitted."""
-    clips = Clips(job.inputs["clips"])
-    (branches, _), length = _branches(job, clips), clip_length(job.config["facts"])
-    wanted = {part for name in job.config["parts"] for part in PARTS[name]}
-    rows = [r for r in clips.rows() if r.part in wanted]
-    index: list[dict[str, Any]] = []
-    steps: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
-    norms: dict[str, list[np.ndarray]] = {k.name: [] for k in branches}
-    spec = Spec(job.config["method"], job.config["variant"])
-    places = [(row, clip) for row in rows for clip in range(-(-row.frames // length))]
-    encoded = raw_rows(spec, job.config["facts"], fitted_state(job.inputs), _atoms(clips, rows, length))
-    for number, ((row, clip), raw) in enumerate(zip(places, encoded, strict=True)):
-        failed = False
-        for branch in branches:
-            given = raw.get(branch.name)
-            count = branch.rows_of(length)
-            clipped, bad = clip_rows(given, branch, count)
-            failed |= bad
-            steps[branch.name].append(clipped)
-            norms[branch.name].append(_norms(given, count, bad))
-        index.append({"video": row.video, "clip": clip, "failed": failed})
-        if (number + 1) % 200 == 0:
-            job.report(f"{number + 1} clips")
-    (job.out / "vault").mkdir()
-    save_tensors(job.out / "vault" / "atoms.safetensors",
-                 {f"steps:{k}": _small(np.stack(v)) for k, v in steps.items()}
-                 | {f"norm:{k}": np.stack(v) for k, v in norms.items()})
-    pq.write_table(pa.Table.from_pylist(index), job.out / "vault" / "index.parquet")
-    write_json(job.out / "encode.json", {"isolation": None if job.config["facts"]["encodes"] != "method"
-                                         else available().as_dict()})
-
-
-def _atoms(clips: Clips, rows: list[Any], length: int) -> Iterator[np.ndarray]:
-    """The clips of these videos, one after the other; a video is read once."""
-    for row in rows:
-        frames = clips.video(row).frames
-        yield from (padded_clip(frames, clip, length) for clip in range(-(-len(frames) // length)))
-
-
-def _norms(given: Any, rows: int, bad: bool) -> np.ndarray:
-    """l2 norms (rows,) of the rows before clipping, NaN where they had to be replaced."""
-    if bad or given is None:
-        return np.full(rows, np.nan)
-    return np.linalg.norm(np.asarray(given, dtype=np.float64), axis=1)
-
-
-def _small(steps: np.ndarray) -> np.ndarray:
-    """int32 where every value fits: half the size."""
-    return steps.astype(np.int32) if np.abs(steps).max(initial=0) < 2**31 else steps
-
-
-# ---- release -------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Streams:
@@ -128,7 +59,11 @@ def streams_of(items: list[Item], index: list[Mapping[str, Any]], length: int = 
 
 
 def run_enforced(job: Job) -> None:
-    """config: method, variant, profile, seed, parts, draws, decoding, facts; inputs: clips, encode, fit if fitted."""
+    """config: method, variant, profile, seed, parts, draws, decoding, facts, encoded_by where another row encoded;
+    inputs: clips, encode, fit if fitted.
+    """
+    if "encoded_by" in job.config:
+        check_encoded(job)
     write_release(job, lambda steps, index: steps, {})
 
 
@@ -140,7 +75,7 @@ def write_release(job: Job, change: Change, said: Mapping[str, Any]) -> None:
     encode stage and its index; `said` goes into release.json beside all else.
     """
     clips, spec, isolation = Clips(job.inputs["clips"]), Spec(job.config["method"], job.config["variant"]), available()
-    branches, fixed = _branches(job, clips)
+    branches, fixed = branches_of(job, clips)
     items = items_of(job.config, clips)
     vault = job.inputs["encode"] / "vault"
     index = pq.read_table(vault / "index.parquet").to_pylist()
@@ -256,10 +191,10 @@ def _write_values(job: Job, transcript: Transcript, branches: tuple[Branch, ...]
     """Noisy steps and scales to the release, noise to the vault; SHA-256 of the first."""
     steps = {f"steps:{k.name}": np.rint(transcript.released[k.name] / unit_of(k)).astype(np.int64) for k in branches}
     path = job.out / "release" / "transcript.safetensors"
-    save_tensors(path, {k: _small(v) for k, v in steps.items()}
+    save_tensors(path, {k: small(v) for k, v in steps.items()}
                  | {f"scale:{n}": v for n, v in transcript.scales.items()})
     save_tensors(job.out / "vault" / "residuals.safetensors",
-                 {f"residual:{n}": _small(v) for n, v in transcript.residuals.items()}
+                 {f"residual:{n}": small(v) for n, v in transcript.residuals.items()}
                  | {f"scale:{n}": v for n, v in transcript.scales.items()})
     return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -20,7 +20,7 @@ KINDS = {
     "clips": "bench.run.stage_clips:run_clips",
     "asset": "bench.run.stage_assets:run_asset", "shipped": "bench.run.stage_shipped:run_shipped",
     "fit": "bench.run.stage_fit:run_fit", "release": "bench.run.stage_release:run_release",
-    "encode": "bench.run.stage_enforced:run_encode", "enforced": "bench.run.stage_enforced:run_enforced",
+    "encode": "bench.run.stage_encode:run_encode", "enforced": "bench.run.stage_enforced:run_enforced",
     "train": "bench.run.stage_attack:run_train", "attack": "bench.run.stage_attack:run_attack",
     "learn": "bench.run.stage_recover:run_learn", "derive": "bench.run.stage_recover:run_derive",
     "train_match": "bench.run.stage_match:run_train_match", "match": "bench.run.stage_match:run_match",

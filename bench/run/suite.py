@@ -20,6 +20,7 @@ WANTED = {  # what is said of a field whose value does not fit
     "methods": "methods is a list of at least one name.",
     "seeds": "seeds is a list of at least one whole number.",
     "recovered": 'recovered is "one", or left out: then every clip is recovered.',
+    "encoded": 'encoded is a table of lists: tadp = ["tadp@eps4"].',
     "budget": "A budget is a table: [budget.plr], and below it epochs = 3.",
     "seconds": 'seconds is a table of numbers: "train plr" = 26.7.',
 }
@@ -35,7 +36,9 @@ class Suite(BaseModel):
     via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
     clip of one video of each person, label and role only.  again: a method that is run a second time with other
     seeds, for its noise and for every attacker: how far two equal rows lie apart.  only: rows that carry some of the
-    attacks and metrics, by a pattern of their names ("tadp@*"); every other row carries all of them.
+    attacks and metrics, by a pattern of their names ("tadp@*"); every other row carries all of them.  encoded: a row,
+    and the rows that release its encoded clips in place of their own: variants that differ after `encode` alone, which
+    every release of them checks on some of its clips.
     budget: constructor arguments of a plug-in.  budget.NAME.via: those that differ on a recovered release, which holds
     fewer clips to train on: more epochs make as many steps.
     """
@@ -57,6 +60,7 @@ class Suite(BaseModel):
     via: list[str] = []
     again: str | None = None
     only: dict[str, list[str]] = {}
+    encoded: dict[str, list[str]] = {}
     recovered: Literal["one"] | None = None
     budget: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}

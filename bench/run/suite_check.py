@@ -52,6 +52,7 @@ def check(suite: Suite, attacks: Sequence[Spec], metrics: Sequence[Spec]) -> Non
         _check_budget(suite, kind, spec)
     _check_via(suite)
     _check_only(suite)
+    _check_encoded(suite)
     _check_budget_names(suite)
     if suite.again and suite.again not in suite.methods:
         raise ConfigError(f"The suite {suite.name} runs {suite.again!r} again, which is none of its methods.",
@@ -207,3 +208,22 @@ def _check_only(suite: Suite) -> None:
             if name not in known:
                 raise ConfigError(f"The suite {suite.name} leaves {name!r} to {pattern!r} in `only`, which is none of "
                                   "its attacks and metrics.", nearest(name, known), "Mend the suite file.")
+
+
+def _check_encoded(suite: Suite) -> None:
+    """Rows that release another row's encoded clips: each has one such row, of its own method and no follower."""
+    led = [name for names in suite.encoded.values() for name in names]
+    for lead, names in suite.encoded.items():
+        for name in (lead, *names):
+            said = f"The suite {suite.name} gives {name!r} the encoded clips of {lead!r} in `encoded`"
+            if name not in suite.methods:
+                raise ConfigError(f"The suite {suite.name} names {name!r} in `encoded`, which is none of its rows.",
+                                  nearest(name, suite.methods), "Mend the suite file.")
+            if Spec.parse(name).name != Spec.parse(lead).name:
+                raise ConfigError(f"{said}.", "Another method encodes in another way.", "Name variants of one method.")
+        if lead in led:
+            raise ConfigError(f"The suite {suite.name} lets {lead!r} both give and take encoded clips in `encoded`.",
+                              "A row that gives them encodes them itself.", f"Take {lead!r} out of the lists.")
+    if twice := sorted({name for name in led if led.count(name) > 1}):
+        raise ConfigError(f"The suite {suite.name} names {twice[0]!r} twice in `encoded`.", "",
+                          "Name it under the row whose clips it releases.")
