@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.display import Cell, diagnostic, drawn, method_name, missing, status_text
+from bench.excess import with_losses
 from bench.ranking import board_key
 
 
@@ -53,7 +54,7 @@ def views(cells: Iterable[Cell], method: str) -> list[dict[str, Any]]:
     """The tables of one method as its page draws them."""
     return [{"title": table.attack, "dataset": table.board[1], "columns": [_heading(c) for c in table.columns],
              "rows": [(words, [_view(cell) for cell in line]) for words, line in table.rows]}
-            for table in diagnostic_tables(cells) if table.method == method]
+            for table in diagnostic_tables(with_losses(cells)) if table.method == method]
 
 
 def _heading(cell: Cell) -> dict[str, str]:
@@ -62,4 +63,4 @@ def _heading(cell: Cell) -> dict[str, str]:
 
 
 def _view(cell: Cell) -> dict[str, str]:
-    return {**drawn(cell), "reason": status_text(cell)}
+    return {**drawn(cell), "reason": status_text(cell), "loss": str(cell.get("loss") or "")}

@@ -42,6 +42,7 @@ from bench.display import (
     status_text,
 )
 from bench.errors import ConfigError, nearest
+from bench.excess import with_losses
 from bench.paper_tables import PAPER_FIGURES as FIGURES
 from bench.paper_tables import PAPER_TABLES
 from bench.ranking import attack_state
@@ -112,12 +113,12 @@ def _short(status: str) -> str:
 
 
 def _note(cell: Cell) -> str:
-    """What stands below the table about this cell: the command that would fill it, its long reason, or guesses."""
+    """What stands below the table about this cell: the command that would fill it, its reason, a guess or a loss."""
     if cell.get("status") == "missing":
         return f"{TO_MEASURE}{command(cell)}"
     reason = status_text(cell) if len(status_text(cell)) > SHORT and cell.get("metric_unit") != WORDS else ""
-    guesses = "; ".join(guess_words(cell))
-    return "; ".join(filter(None, (reason, guesses and f"{method_name(cell)}, {column_name(cell)}: {guesses}")))
+    more = "; ".join(filter(None, (*guess_words(cell), cell.get("loss"))))
+    return "; ".join(filter(None, (reason, more and f"{method_name(cell)}, {column_name(cell)}: {more}")))
 
 
 def _header(cell: Cell) -> str:
@@ -263,9 +264,9 @@ def table(name: str, cells: Iterable[Cell], *, format: str = "md", reported: Seq
     if format not in FORMATS:
         raise ConfigError(f"There is no table format {format!r}.", nearest(format, FORMATS),
                           f"Give --format one of {', '.join(FORMATS)}.")
-    blocks = TABLES[name](list(cells))
+    blocks = TABLES[name](with_losses(cells))
     if other is not None:
-        blocks = against(blocks, TABLES[name](list(other[1])), other[0])
+        blocks = against(blocks, TABLES[name](with_losses(other[1])), other[0])
     if getattr(TABLES[name], "costs", False):
         blocks = with_costs(blocks, artifacts)
     if getattr(TABLES[name], "fitted", False):

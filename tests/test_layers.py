@@ -21,7 +21,7 @@ LAYERS = (
     ("methods", "methods.*", "attacks", "attacks.*", "metrics", "metrics.*", "bench.data", "bench.data.*"),
     ("bench.asset_list",), ("bench.avatar", "bench.public_marks"), ("bench.method_assets",), ("bench.assets",),
     ("bench.run", "bench.run.*"), ("bench.store",), ("bench.exchange",),
-    ("bench.display", "bench.positions"), ("bench.ranking",), ("bench.against",), ("bench.event_words",),
+    ("bench.display", "bench.positions"), ("bench.ranking",), ("bench.against", "bench.excess"), ("bench.event_words",),
     ("bench.scatter",), ("bench.views", "bench.diagnostic_tables", "bench.limits"),
     ("bench.blocks",), ("bench.budget_tables",), ("bench.paper_tables",), ("bench.word_tables",),
     ("bench.traffic_tables",),
