@@ -112,7 +112,7 @@ def _write(path: Path, text: str) -> None:
 def _environment() -> jinja2.Environment:
     env = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True,
                              undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    env.filters.update(seconds=seconds, short=lambda text: str(text)[:12])
+    env.filters.update(seconds=seconds, short=lambda text: str(text)[:12], pieces=pieces)
     return env
 
 
@@ -123,6 +123,12 @@ def seconds(value: float | None) -> str:
     if value < 60:
         return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
     return f"{int(value // 60)} min {int(value % 60)} s"
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """Text cut into (is it code, text): code is what stands between backquotes on one line."""
+    parts = re.split(r"`([^`\n]+)`", text)
+    return [(bool(i % 2), part) for i, part in enumerate(parts) if part]
 
 
 def paragraphs(doc: str) -> list[dict[str, str]]:

@@ -72,6 +72,7 @@ def _last_run(work: WorkFolder) -> str:
 
 
 def _datasets(work: WorkFolder, names: set[str]) -> Iterator[dict[str, Any]]:
+    """What is known of each dataset; of one that only imported rows speak of, what its adapter here says."""
     seen: set[str] = set()
     for record in (*work.finished("clips"), *work.finished("streams")):
         info = json.loads((record["folder"] / "dataset.json").read_text(encoding="utf-8"))
@@ -79,6 +80,10 @@ def _datasets(work: WorkFolder, names: set[str]) -> Iterator[dict[str, Any]]:
             seen.add(info["name"])
             yield {k: info[k] for k in ("name", "title", "licence", "publishable", "people", "videos")} | {
                 "lacks": " ".join(said_of(info))}
+    for name in sorted((names - seen) & set(registry.names("datasets"))):
+        adapter = registry.get("datasets", name)
+        yield {"name": name, "title": adapter.title, "licence": adapter.licence, "publishable": adapter.publishable,
+               "people": None, "videos": None, "lacks": "Its videos were prepared elsewhere: the rows were imported."}
 
 
 def _attack(spec: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import pytest
 from test_tables import cell, utility
 
 from bench import seeds
-from bench.board import SiteData, build_site, paragraphs, slug
+from bench.board import SiteData, build_site, paragraphs, pieces, slug
 from bench.errors import WorkFolderError
+from bench.publish import _datasets
 from bench.ranking import (
     attack_state,
     cell_key,
@@ -25,6 +26,7 @@ from bench.ranking import (
     split_by_key,
     unranked_reason,
 )
+from bench.run.cache import WorkFolder
 from bench.views import boards
 
 PEOPLE = 9
@@ -305,6 +307,19 @@ def test_light_and_dark_and_phone_are_in_the_style_sheet(site):
     assert "prefers-color-scheme: dark" in css and 'data-theme="dark"' in css and "max-width: 46rem" in css
     page = (site[0] / "index.html").read_text()
     assert 'name="viewport"' in page and 'content="light dark"' in page
+
+
+def test_a_dataset_that_was_only_imported_is_called_by_its_title(tmp_path):
+    """Its adapter is here, its videos are not; of a dataset without an adapter nothing is known."""
+    found = list(_datasets(WorkFolder(tmp_path), {"synthfaces", "nowhere"}))
+    assert [(d["name"], d["title"], d["licence"], d["people"]) for d in found] == [
+        ("synthfaces", "SynthFaces (made, 100 people)", "Apache-2.0", None)]
+    assert "imported" in found[0]["lacks"]
+
+
+def test_only_what_stands_between_backquotes_is_code():
+    assert pieces("keeps `a < b` and `open") == [(False, "keeps "), (True, "a < b"), (False, " and `open")]
+    assert pieces("`a\nb`") == [(False, "`a\nb`")] and pieces("") == []
 
 
 def test_strips_only_for_publishable_datasets_and_under_neutral_names(site):
