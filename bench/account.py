@@ -49,7 +49,8 @@ def find(text: str) -> tuple[FullClaim, str, str]:
         return load_claim(path), path.name, ""
     if not is_method:
         what = "is a folder" if text and path.is_dir() else "is neither a method nor a file"
-        raise ConfigError(f"{text!r} {what}.", nearest(spec.name, methods), "Give a method or a claim in a .toml file.")
+        raise ConfigError(f"{text!r} {what}.", nearest(spec.name, methods), "Give a method or a claim in a .toml file; "
+                          "--plugin FILE adds a method of your own.")
     from bench.run.workers import method_facts
 
     facts = method_facts(spec)

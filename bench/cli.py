@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from bench import registry
+from bench import describe, registry
 from bench.errors import ConfigError, UserError, nearest
 
 app = typer.Typer(name="veilbench", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -31,7 +31,7 @@ LISTS = ("methods", "attacks", "metrics", "datasets", "suites", "tables", "weigh
 
 def _plugins(paths: list[Path] | None) -> None:
     for path in paths or []:
-        registry.use_file(path)
+        describe.use_file(path)
 
 
 @app.command(name="list")
@@ -62,7 +62,8 @@ def doctor(workdir: Workdir = DEFAULT) -> None:
 def demo(out: Annotated[Path, typer.Option("--out", help="Work folder of the demo.")] = DEFAULT, jobs: Jobs = 2,
          display: Display = None) -> None:
     """The whole road on made data: faces, then reports of a traffic camera; tables and a site."""
-    from bench.commands import build_site_at, print_table, run_suite
+    from bench.commands import print_table, run_suite
+    from bench.index_commands import build_site_at
 
     code = max(run_suite(s, out, jobs=jobs, display_kind=display, hint=False) for s in ("demo", "demo-traffic"))
     print_table("summary", out, "md")
@@ -236,7 +237,7 @@ def weights_train(name: str, out: Annotated[Path, typer.Option("--out", help="A 
 def site_build(workdir: Workdir = DEFAULT,
                out: Annotated[Optional[Path], typer.Option("--out", help="Default: WORKDIR/site.")] = None) -> None:
     """Render the leaderboard into static files."""
-    from bench.commands import build_site_at
+    from bench.index_commands import build_site_at
 
     typer.echo(f"Built {build_site_at(workdir, out)}\nNext: `veilbench site serve`, or publish the folder as it is.")
 
@@ -244,7 +245,7 @@ def site_build(workdir: Workdir = DEFAULT,
 @site_app.command("serve")
 def site_serve(workdir: Workdir = DEFAULT, port: Annotated[int, typer.Option("--port")] = 8000) -> None:
     """Serve the built site on this machine only (127.0.0.1)."""
-    from bench.commands import serve
+    from bench.index_commands import serve
 
     serve(workdir / "site", port)
 
@@ -252,7 +253,7 @@ def site_serve(workdir: Workdir = DEFAULT, port: Annotated[int, typer.Option("--
 @db_app.command("rebuild")
 def db_rebuild(workdir: Workdir = DEFAULT) -> None:
     """Make the index anew from the work folder."""
-    from bench.commands import rebuild
+    from bench.index_commands import rebuild
 
     typer.echo("\n".join(f"{name:<12} {rows} rows" for name, rows in rebuild(workdir).items()))
 
@@ -260,7 +261,7 @@ def db_rebuild(workdir: Workdir = DEFAULT) -> None:
 @db_app.command("check")
 def db_check(workdir: Workdir = DEFAULT) -> None:
     """Recompute every number from its trials and compare with the work folder; exit code 1 when anything differs."""
-    from bench.commands import check_db
+    from bench.index_commands import check_db
 
     problems = check_db(workdir)
     typer.echo("\n".join(problems) or "Every number is what its trials give, every table what the folders hold.")
@@ -270,7 +271,7 @@ def db_check(workdir: Workdir = DEFAULT) -> None:
 @db_app.command("export")
 def db_export(out: Path, workdir: Workdir = DEFAULT) -> None:
     """Write all tables as parquet with a hashed manifest. Nothing of the vault is in them."""
-    from bench.commands import export_db
+    from bench.index_commands import export_db
 
     typer.echo("\n".join(map(str, export_db(workdir, out))))
 
@@ -278,9 +279,9 @@ def db_export(out: Path, workdir: Workdir = DEFAULT) -> None:
 @db_app.command("import")
 def db_import(source: Path, workdir: Workdir = DEFAULT) -> None:
     """Add an export of another machine to this work folder."""
-    from bench.commands import import_db
+    from bench.index_commands import import_db
 
-    typer.echo(f"Imported into {import_db(workdir, source)}")
+    typer.echo(f"{import_db(workdir, source)}\nNext: `veilbench table summary`, `veilbench site build`.")
 
 
 def main() -> None:

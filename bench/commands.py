@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from bench.errors import ConfigError, DataError, WorkFolderError
 from bench.run import suite as suites
 from bench.run.cache import WorkFolder, write_json
 from bench.run.executors import LocalExecutor, Outcome
-from bench.run.plan import Plan, Request, asset_stage, dataset_stage, make_plan, with_options
+from bench.run.plan import Plan, Request, asset_stage, dataset_stage, make_plan, unknown, with_options
 from bench.tables import FIGURES, TABLES
 from bench.tables import table as render_table
 
@@ -50,11 +49,13 @@ def run_suite(name: str, workdir: Path, chosen: Selection | None = None, *, jobs
     work = WorkFolder(workdir)
     with contextlib.nullcontext() if dry_run else work.open_for_writing():
         _check_database(workdir)
+        quiet = display_kind in ("json", "none")
+        if not quiet and len(new := unknown(suite, chosen.methods, work)) > 1:
+            print(f"{suite.name}: asking {len(new)} methods what they need and claim.", flush=True)
         plan = make_plan(Request(suite, chosen.methods, chosen.attacks, chosen.metrics, chosen.root), work)
         todo = [s for s in plan.stages if not work.is_done(s.kind, s.digest)]
-        quiet = display_kind in ("json", "none")
         if not quiet:
-            print(f"{suite.name}: {console.estimate(plan, len(todo))}.", flush=True)
+            print(f"{suite.name}: {console.estimate(plan, todo)}.", flush=True)
         if dry_run:
             for stage in plan.stages:
                 print(f"{'done' if work.is_done(stage.kind, stage.digest) else 'todo'}  {stage.title}")
@@ -153,58 +154,7 @@ def _on(cells: list[dict[str, Any]], dataset: str | None) -> list[dict[str, Any]
     return found
 
 
-def build_site_at(workdir: Path, out: Path | None) -> Path:
-    """Build the site; returns its first page."""
-    from bench.board import build_site
-    from bench.publish import site_data
-
-    out = out or workdir / "site"
-    with tempfile.TemporaryDirectory() as folder:
-        build_site(site_data(WorkFolder(workdir), database(workdir), Path(folder)), out)
-    return out / "index.html"
-
-
-def serve(folder: Path, port: int) -> None:
-    """Serve a built site on the loopback address until Ctrl-C."""
-    import functools
-    import http.server
-
-    if not (folder / "index.html").is_file():
-        raise WorkFolderError(f"There is no site in {folder}.", "", "Build it with `veilbench site build`.")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    try:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        raise ConfigError(f"Port {port} cannot be used: {error.strerror}.", "",
-                          "Give another one with --port.") from error
-    with server:
-        print(f"http://127.0.0.1:{port}/  (Ctrl-C ends it)", flush=True)
-        server.serve_forever()
-
-
-def rebuild(workdir: Path) -> dict[str, int]:
-    work = _existing(workdir)
-    with work.open_for_writing():
-        return store.rebuild(work, database(workdir))
-
-
-def check_db(workdir: Path) -> list[str]:
-    return store.check(_existing(workdir), database(workdir))
-
-
-def export_db(workdir: Path, out: Path) -> list[Path]:
-    return exchange.export(database(workdir), out)
-
-
-def import_db(workdir: Path, source: Path) -> Path:
-    work = WorkFolder(workdir)
-    with work.open_for_writing():
-        target = exchange.import_folder(work, source)
-        store.rebuild(work, database(workdir))
-    return target
-
-
-def _existing(workdir: Path) -> WorkFolder:
+def existing(workdir: Path) -> WorkFolder:
     if not (workdir / "stages").is_dir():
         raise WorkFolderError(f"{workdir} is no work folder.", "It has no stages.", "Start with `veilbench demo`.")
     return WorkFolder(workdir)
@@ -271,7 +221,7 @@ def check_data(name: str, workdir: Path, root: Path | None = None) -> list[str]:
     registry.locate("datasets", name)
     if root is not None:
         return _root_problems(name, root)
-    work, found = _existing(workdir), []
+    work, found = existing(workdir), []
     for kind, check in (("clips", check_clips), ("streams", check_streams)):
         found += [(r["folder"], check) for r in work.finished(kind) if r["identity"]["config"]["dataset"] == name]
     if not found:
@@ -281,7 +231,7 @@ def check_data(name: str, workdir: Path, root: Path | None = None) -> list[str]:
 
 def status_lines(workdir: Path) -> Iterator[str]:
     """The last run, stages by kind, failures with reason and log tail."""
-    work = _existing(workdir)
+    work = existing(workdir)
     runs = [json.loads(p.read_text(encoding="utf-8")) for p in sorted((work.root / "runs").glob("*.json"))]
     for run in runs[-3:]:
         if run["finished"] is None and work.in_use():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from bench.errors import ConfigError, nearest
 from bench.run.executors import Event, Outcome
 from bench.run.plan import Plan
+from bench.run.stages import Stage
 
 DISPLAYS = ("rich", "plain", "json", "none")
 PLAIN_EVERY_S = 15.0
@@ -91,11 +92,15 @@ class _Rich:
                 self.progress.console.print(f"{event.what} {event.stage.title}: {event.text}", markup=False)
 
 
-def estimate(plan: Plan, todo: int) -> str:
-    """Roughly how long the stages that are not done take, from the suite's measured table."""
-    known = sum(s.seconds for s in plan.stages)
-    return f"{todo} of {len(plan.stages)} stages to run" + (
-        f", about {max(1, round(known / 120))} min on 2 cores for all of them" if known and todo else "")
+def estimate(plan: Plan, todo: Sequence[Stage]) -> str:
+    """Roughly how long the stages that are not done take, from the suite's measured table, and what it lacks."""
+    known, unmeasured = sum(s.seconds for s in todo), sum(not s.seconds for s in todo)
+    said = f"{len(todo)} of {len(plan.stages)} stages to run"
+    if known:
+        said += f", about {max(1, round(known / 120))} min on 2 cores"
+    if known and unmeasured:
+        said += f" and what the {unmeasured} take that nobody measured"
+    return said
 
 
 def summary(plan: Plan, outcome: Outcome, seconds: float) -> list[str]:

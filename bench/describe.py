@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import registry
+from bench.errors import PluginError
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,18 @@ def describe(kind: str, name: str) -> Description:
     node = next((n for n in decorated if _registers(n, name)), decorated[0] if decorated else None)
     doc = inspect.cleandoc((ast.get_docstring(node) if node else "") or title)
     return Description(name, title or doc.split(". ")[0], doc, _relative(path), _variants(node))
+
+
+def use_file(path: Path) -> str:
+    """`registry.use_file` of a file that is Python. Raises PluginError with the line where it is not."""
+    if path.is_file():
+        try:
+            ast.parse(path.read_bytes(), filename=str(path))
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            raise PluginError(f"The plug-in file {path} is not Python: {getattr(error, 'msg', error)}"
+                              f"{f', line {line}' if line else ''}.", "", "Mend that line.") from error
+    return registry.use_file(path)
 
 
 def _registers(node: ast.ClassDef | ast.FunctionDef, name: str) -> bool:

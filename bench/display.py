@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench import registry
+
 Cell = Mapping[str, Any]
 DASH = "–"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
@@ -198,6 +200,8 @@ def command(cell: Cell) -> str:
     parts = ["veilbench run", str(cell.get("suite") or "demo"), "--method", shlex.quote(method_name(cell))]
     if cell.get("attack"):
         parts += ["--attack", str(cell["attack"])]
+    elif cell.get("metric") in registry.names("metrics") and cell.get("via") in (None, "direct"):
+        parts += ["--metric", str(registry.Spec(cell["metric"], cell.get("evaluator")))]
     parts += ["--dataset", str(cell["dataset"]), *(["--root", "DIR"] if cell.get("needs_root") else [])]
     if cell.get("profile") not in (None, "tiny"):
         parts += ["--profile", str(cell["profile"])]

@@ -27,7 +27,10 @@ def import_folder(work: WorkFolder, source: Path) -> Path:
     """Keep an export in the work folder, after checking its manifest. Raises DataError when anything differs."""
     path = source / "manifest.json"
     if not path.is_file():
-        raise DataError(f"{source} is no export: it has no manifest.json.", "", "Make one with `veilbench db export`.")
+        inside = sorted(p.parent.relative_to(source).as_posix() for p in source.glob("*/**/manifest.json"))
+        raise DataError(f"{source} is no export: it has no manifest.json.",
+                        f"There are exports inside it: {', '.join(inside)}." if inside else "",
+                        "Import them one by one." if inside else "Make one with `veilbench db export`.")
     manifest = json.loads(path.read_text(encoding="utf-8"))
     wrong = [n for n in (f"{t}.parquet" for t in TABLES)
              if not (source / n).is_file() or _sha(source / n) != manifest["files"].get(n)]
@@ -40,6 +43,11 @@ def import_folder(work: WorkFolder, source: Path) -> Path:
     for name in (*(f"{t}.parquet" for t in TABLES), path.name):  # nothing else that lies there
         shutil.copyfile(source / name, target / name)
     return target
+
+
+def rows_of(folder: Path, table: str) -> int:
+    """Rows of one table of an export."""
+    return int(pq.read_metadata(folder / f"{table}.parquet").num_rows)
 
 
 def _check_cells(source: Path) -> None:

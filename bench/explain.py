@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import store
+from bench import registry, store
 from bench.commands import database, execute
-from bench.display import public
+from bench.display import command, public
 from bench.errors import ConfigError, WorkFolderError
 from bench.publish import chain
 from bench.registry import Spec
@@ -37,7 +37,7 @@ def explain_lines(workdir: Path, wanted: str, format: str) -> Iterator[str]:
     yield f"suite     {cell['suite']}   seeds {cell['seeds']}   split {str(cell['split'])[:12]}"
     yield f"plug-ins  {', '.join(f'{k} {v[:12]}' for k, v in sorted(cell['plugins'].items()))}"
     if not stages:
-        yield f"stages    none in this work folder ({cell['status']})"
+        yield f"stages    none in this work folder{'' if cell['status'] == 'ok' else ' (' + cell['status'] + ')'}"
     for record in stages:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record["finished"]))
         cost = f"{record['seconds']:>7.1f} s  {record['peak_mb']:>6.0f} MB"
@@ -46,7 +46,16 @@ def explain_lines(workdir: Path, wanted: str, format: str) -> Iterator[str]:
         packages = stages[-1]["environment"]["packages"]
         yield f"versions  {', '.join(f'{k} {v}' for k, v in packages.items())}"
     if cell["value"] is not None:
-        yield f"Make it again: `veilbench reproduce {cell['id']}`"
+        yield _again(cell, workdir)
+
+
+def _again(cell: store.Cell, workdir: Path) -> str:
+    """The command that makes the number again; one that was imported has no stages here to start from."""
+    own = " --plugin FILE" if cell["method"] not in registry.names("methods") else ""
+    where = "" if workdir == Path("runs") else f" --workdir {workdir}"
+    if WorkFolder(workdir).is_done("score", cell["score"]):
+        return f"Make it again: `veilbench reproduce {cell['id']}{own}{where}`"
+    return f"It was measured elsewhere and imported. Measure it here: `{command(cell)}{own}{where}`"
 
 
 def _number(cell: store.Cell) -> Iterator[str]:

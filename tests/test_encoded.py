@@ -12,11 +12,13 @@ from conftest import SUITE, start
 
 from bench import budget_tables
 from bench.errors import ConfigError
+from bench.registry import Spec
 from bench.run import suite
 from bench.run.cache import WorkFolder
 from bench.run.plan import Request, make_plan
 from bench.run.suite_check import check
 from bench.run.views import load_tensors
+from bench.run.workers import method_facts
 
 SHARED = 'encoded = { two_parts = ["two_parts@noisy"], dp_latent = ["dp_latent@eps4"] }\n'
 
@@ -94,6 +96,7 @@ def test_tadp_encodes_once_for_all_rows_that_share_its_clips(tmp_path):
 @pytest.mark.parametrize("encoded, said", [
     ({"tadp": ["tadp@a9"]}, "'tadp@a9' in `encoded`, which is none of its rows.*tadp@a"),
     ({"tadp@eps4": ["tadp@a1"]}, "'tadp@eps4' in `encoded`, which is none of its rows"),
+    ({"tadp": []}, "gives the encoded clips of 'tadp' to nobody"),
     ({"tadp": ["blur"]}, "gives 'blur' the encoded clips of 'tadp'.*Another method"),
     ({"tadp": ["tadp"]}, "lets 'tadp' both give and take"),
     ({"tadp": ["tadp@a1"], "tadp@a1": ["tadp@a2"]}, "lets 'tadp@a1' both give and take"),
@@ -103,6 +106,24 @@ def test_what_cannot_be_shared_is_refused_before_anything_runs(encoded, said):
                         methods=["original", "blur", "tadp", "tadp@a1", "tadp@a2"])
     with pytest.raises(ConfigError, match=said):
         check(asked, [], [])
+
+
+@pytest.mark.parametrize("row, lead, said", [
+    ("tadp@t8", "tadp", "Its clips have 8 frames, those of tadp have 16.*'tadp@t8' out"),
+    ("blur@2", "blur", "It has none: its lane is 'none'"),
+    ("dp_pix@eps8", "dp_pix", None)])
+def test_rows_whose_clips_are_of_another_kind_are_refused_before_anything_runs(tmp_path, row, lead, said):
+    asked = suite.Suite(title="t", dataset="blocks", name="mine", encoded={lead: [row]}, methods=[lead, row],
+                        metrics=["psnr_released"])
+    variants = method_facts(Spec(lead))["variants"]
+    if said is None:  # the same reader and clip length: whether the values agree is seen while it releases
+        row = f"{lead}@{variants[0]}"
+        asked = asked.model_copy(update={"encoded": {lead: [row]}, "methods": [lead, row]})
+        plan = make_plan(Request(asked), WorkFolder(tmp_path))
+        assert [s.title for s in plan.stages if s.kind == "encode"] == [f"encode {lead}"]
+        return
+    with pytest.raises(ConfigError, match=said):
+        make_plan(Request(asked), WorkFolder(tmp_path))
 
 
 def test_an_encoded_table_of_another_kind_says_what_fits(tmp_path):

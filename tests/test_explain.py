@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as pq
 from conftest import SUITE
 
-from bench import store
+from bench import registry, store
 from bench.run.cache import WorkFolder, write_json
 
 
@@ -23,6 +23,14 @@ def test_a_number_is_reproduced_to_the_last_bit(copied, cli):
         assert not record["folder"].is_symlink()
         first = work.stage("train", record["digest"]) / "state.safetensors"
         assert first.read_bytes() == (record["folder"] / "state.safetensors").read_bytes()
+
+
+def test_explain_names_the_command_that_makes_the_number_again(road, cli, monkeypatch):
+    last = cli("explain", "blur@2/plr/top1", "--workdir", road).out.splitlines()[-1]
+    identity = store.find_cell(store.read_cells(road / "veilbench.duckdb"), "blur@2/plr/top1")["id"]
+    assert last == f"Make it again: `veilbench reproduce {identity} --workdir {road}`"
+    monkeypatch.setattr(registry, "names", lambda kind: [])
+    assert f"{identity} --plugin FILE --workdir" in cli("explain", "blur@2/plr/top1", "--workdir", road).out
 
 
 def test_a_number_that_does_not_come_again_is_told(copied, cli):

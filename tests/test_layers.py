@@ -30,7 +30,7 @@ LAYERS = (
     ("bench.describe",), ("bench.account_words",), ("bench.account",), ("bench.transcripts",),
     ("bench.listing", "bench.console", "bench.publish"), ("bench.figures", "bench.fitted"),
     ("bench.commands", "bench.releasing"),
-    ("bench.explain", "bench.doctor", "bench.auditing"), ("bench.cli",),
+    ("bench.explain", "bench.doctor", "bench.auditing", "bench.index_commands"), ("bench.cli",),
 )
 FREE = {"bench.describe": "bench.registry"}  # reads files only: as low as the registry
 ORDER_INSIDE = ("bench.pictures", "bench.video_out", "bench.video", "bench.detect")  # inside their layer

@@ -45,6 +45,13 @@ def test_every_table_is_written_before_anything_is_measured(name, format):
     assert json.loads(written) == [] if format == "json" else "veilbench run" in written or format == "csv"
 
 
+@pytest.mark.parametrize("measured_by, names", [("mini-faces", "mini-faces"), ("tadp", "tadp"), ("demo", "mini")])
+def test_a_gap_names_the_suite_that_measured_its_row_where_that_carries_the_column(measured_by, names):
+    found = listed("tadp-3", [cell("fer", 0.7, method="spact", evaluator="x3d", suite=measured_by)])
+    gaps = [c["text"] for c in found if c["status"] == "missing"]
+    assert gaps and all(text.startswith(f"veilbench run {names} --method spact --attack ") for text in gaps)
+
+
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_the_table_of_a_dataset_that_is_not_here_shows_its_frame_and_what_it_waits_for(format):
     elsewhere = [cell("fer", 0.7, method="original", evaluator="x3d")]

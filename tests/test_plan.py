@@ -141,8 +141,9 @@ def test_narrowed_keeps_what_a_score_needs(plan):
 def test_a_bad_suite_file_says_what_is_wrong(tmp_path, text, said):
     path = tmp_path / "bad.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         suite.load(str(path))
+    assert "canvas_px" not in str(caught.value) and "Undefined" not in str(caught.value), "only what the file says"
 
 
 def test_unknown_suites_suggest_and_committed_ones_load():

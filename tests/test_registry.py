@@ -13,7 +13,7 @@ import pytest
 from conftest import PLUGINS, environment
 
 from bench import registry, sources
-from bench.describe import describe
+from bench.describe import describe, use_file
 from bench.errors import ConfigError, EnvironmentFault, PluginError
 
 METHOD = '''"""Title of the file."""
@@ -97,9 +97,18 @@ def test_a_file_whose_name_and_decorator_differ_is_refused(fresh, tmp_path, text
         registry.use_file(write(tmp_path, "two", text))
 
 
+@pytest.mark.parametrize("text, said", [
+    ('x = 1\n@method("two"\nclass A: ...\n', r"'\(' was never closed, line 2"), ("x = 1\n  y = 2\n", "line 2"),
+    ("a = '\0'", "null bytes")])
+def test_an_added_file_that_is_not_python_says_in_which_line(fresh, tmp_path, text, said):
+    with pytest.raises(PluginError, match=f"two.py is not Python: .*{said}"):
+        use_file(write(tmp_path, "two", text))
+
+
 def test_a_file_that_is_not_there_is_refused(fresh, tmp_path):
-    with pytest.raises(PluginError, match="no plug-in file"):
-        registry.use_file(tmp_path / "absent.py")
+    for add in (registry.use_file, use_file):
+        with pytest.raises(PluginError, match="no plug-in file"):
+            add(tmp_path / "absent.py")
 
 
 def test_an_added_file_is_listed_built_and_handed_to_children(fresh, tmp_path):

@@ -197,15 +197,29 @@ def test_an_export_holds_no_path_of_this_machine(exported, road):
 
 def test_an_export_comes_back_whole(exported, road, cli, tmp_path):
     other = tmp_path / "other"
-    assert cli("db", "import", exported, "--workdir", other).code == 0
+    first = cli("db", "import", exported, "--workdir", other)
+    assert first.code == 0 and "Imported 15 numbers" in first.out and "holds 15 numbers" in first.out
     assert tables(other / "veilbench.duckdb") == tables(road / "veilbench.duckdb")
     assert cli("db", "check", "--workdir", other).code == 0
-    assert cli("db", "import", exported, "--workdir", other).code == 0  # twice is once
+    again = cli("db", "import", exported, "--workdir", other)  # twice is once
+    assert again.code == 0 and "was imported" in again.out and "before: 15 numbers" in again.out
     assert tables(other / "veilbench.duckdb") == tables(road / "veilbench.duckdb")
     assert cli("table", "summary", "--workdir", other).out == cli("table", "summary", "--workdir", road).out
     assert cli("site", "build", "--workdir", other).code == 0
     reproduced = cli("reproduce", "blur@2/plr/top1", "--workdir", other)
     assert reproduced.code == 2 and "imported, or never measured" in reproduced.err
+    said = cli("explain", "blur@2/plr/top1", "--workdir", other).out
+    assert "`veilbench run blocks --method blur@2 --attack plr --dataset blocks" in said and "reproduce" not in said
+
+
+def test_a_folder_of_exports_names_them_and_a_place_that_cannot_be_written_is_told(exported, road, cli, tmp_path):
+    shutil.copytree(exported, tmp_path / "all" / "face" / "mine")
+    answer = cli("db", "import", tmp_path / "all", "--workdir", tmp_path / "other")
+    assert answer.code == 2 and "There are exports inside it: face/mine." in answer.err
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for words in (("site", "build", "--out", tmp_path / "file" / "site"), ("db", "export", tmp_path / "file" / "out")):
+        answer = cli(*words, "--workdir", road)
+        assert answer.code == 2 and "cannot be written" in answer.err and "Traceback" not in answer.err
 
 
 @pytest.mark.parametrize("spoil", ["change", "remove", "manifest", "schema"])

@@ -135,8 +135,9 @@ BASELINES = {"spact", "ted_spad", "adversarial_supervised", "controlled", "minus
 def test_the_face_baselines_are_measured_as_mini_measures():
     """Whatever makes a stage is mini's, so that both suites share its originals, controls and networks."""
     mini, faces, full = (suite.load(name) for name in ("mini", "mini-faces", "full"))
-    own = {"title", "name", "like", "methods"}
+    own = {"title", "name", "like", "methods", "seconds"}
     assert faces.model_dump(exclude=own) == mini.model_dump(exclude=own) and len(mini.attacks) > 8
+    assert mini.seconds.items() <= faces.seconds.items()
     for asked in (faces, full):
         assert BASELINES <= {Spec.parse(m).name for m in asked.methods}
         assert {"original", "blackout", "spact@no_privacy", "controlled@stage1"} <= set(asked.methods)

@@ -69,7 +69,7 @@ def test_a_gap_is_missing_with_the_command_that_fills_it(cells):
     rows = json.loads(table("summary", cells, format="json"))
     gap = next(r for r in rows if r["status"] == "missing")
     assert (gap["method"], gap["variant"], gap["metric"], gap["value"]) == ("blur", "2", "fer", None)
-    assert gap["text"] == "veilbench run demo --method blur@2 --dataset synthfaces_demo"
+    assert gap["text"] == "veilbench run demo --method blur@2 --metric fer@x3d --dataset synthfaces_demo"
     assert gap["text"] in table("summary", cells)
     assert command(cell("x", None, profile="paper", suite="full")) == \
         "veilbench run full --method x --attack plr --dataset synthfaces_demo --profile paper"

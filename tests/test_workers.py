@@ -14,7 +14,7 @@ from bench.data.clips import Clips
 from bench.errors import PluginError
 from bench.registry import Spec
 from bench.run.views import load_tensors, save_tensors, write_development_view
-from bench.run.workers import MethodWorker, method_facts
+from bench.run.workers import MethodWorker, family_facts, method_facts
 from bench.seeds import derive
 
 FAULTS = {
@@ -115,6 +115,21 @@ def test_facts_come_from_a_worker_and_hold_the_claim():
     assert facts["claim"]["epsilon"] == "inf" and float(facts["claim"]["epsilon"]) == float("inf")
     assert facts["variants"] == ["diverges", "nan", "undeclared", "unknown", "words"] and facts["control"] is None
     assert "mean colour" in facts["doc"]
+
+
+def test_one_worker_tells_the_facts_of_all_variants_that_can_be_built(monkeypatch, spoilt):
+    started = []
+    enter = MethodWorker.__enter__
+    monkeypatch.setattr(MethodWorker, "__enter__", lambda self: started.append(self.spec) or enter(self))
+    spec = spoilt("spoilt", '@method("spoilt")\nclass A(Anonymizer):\n'
+                            '    """Grey."""\n\n    variants = {"a": {}, "bad": {"level": 3}, "c": {"level": 1}}\n\n'
+                            '    def __init__(self, *, level: int = 0):\n'
+                            '        self.random_release = 1 / (3 - level) > 0.4\n')
+    found = family_facts(Spec(spec.name, "c"))
+    assert [s.variant for s in found] == ["c", None, "a"] and len(started) == 1
+    assert {s.variant: f["random_release"] for s, f in found.items()} == {"c": True, None: False, "a": False}
+    with pytest.raises(PluginError, match="division by zero"):
+        family_facts(Spec(spec.name, "bad"))
 
 
 def test_the_worker_sees_a_scrubbed_environment(monkeypatch, spoilt):

@@ -31,7 +31,7 @@ Count = Annotated[int, Field(ge=1)]
 class Suite(BaseModel):
     """One suite file. `seconds` is a measured table (2 cores), used to show what a run will cost.
 
-    like: another suite, whose fields hold where this one says nothing.
+    like: another suite, whose fields hold where this one says nothing; its `seconds` hold where this one's say nothing.
     draws: releases with independent noise, for all parts or for each.  redraws: the same for the attack `redraw`.
     via: attacks and metrics that also read what a recovery attack made.  recovered: "one" = it is applied to the first
     clip of one video of each person, label and role only.  again: a method that is run a second time with other
@@ -86,7 +86,8 @@ def load(name: str) -> Suite:
             raise ConfigError(f"The suite {path.stem} is like {base!r}, which is itself like {given['like']!r}.",
                               "Whoever reads a suite should have to read one other at most.",
                               f"Write like = {given['like']!r}, and what else differs.")
-        fields = given | fields
+        seconds = [said for said in (given.get("seconds"), fields.get("seconds")) if isinstance(said, dict)]
+        fields = given | fields | ({"seconds": seconds[0] | seconds[1]} if len(seconds) == 2 else {})
     try:
         return Suite(**fields, name=path.stem)
     except ValidationError as error:
@@ -122,6 +123,8 @@ def _misfit(path: Path, error: ValidationError) -> ConfigError:
         if problem["type"] == "extra_forbidden":
             parts[key] = f"{key!r} is no field of a suite"
             hints.append(nearest(key, [name for name in Suite.model_fields if name != "name"]))
+        elif problem["type"] == "default_factory_not_called":
+            continue  # a default that depends on another field, which is complained of already
         elif problem["type"] == "missing":
             parts[key] = f"{key!r} is missing"
             hints.append("A suite has a title, a dataset and methods.")

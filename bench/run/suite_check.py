@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -25,6 +25,7 @@ from bench.measures import (
 )
 from bench.registry import Spec
 from bench.report_measures import ReportMetric, Stream
+from bench.run.enforced import clip_length
 from bench.run.report_rows import is_traffic
 from bench.run.suite import Suite
 
@@ -214,11 +215,14 @@ def _check_encoded(suite: Suite) -> None:
     """Rows that release another row's encoded clips: each has one such row, of its own method and no follower."""
     led = [name for names in suite.encoded.values() for name in names]
     for lead, names in suite.encoded.items():
+        if not names:
+            raise ConfigError(f"The suite {suite.name} gives the encoded clips of {lead!r} to nobody in `encoded`.",
+                              "The line would do nothing.", "List the rows that release them, or remove the line.")
         for name in (lead, *names):
             said = f"The suite {suite.name} gives {name!r} the encoded clips of {lead!r} in `encoded`"
             if name not in suite.methods:
                 raise ConfigError(f"The suite {suite.name} names {name!r} in `encoded`, which is none of its rows.",
-                                  nearest(name, suite.methods), "Mend the suite file.")
+                                  nearest(name, suite.methods), "Add it to `methods`, or mend the name.")
             if Spec.parse(name).name != Spec.parse(lead).name:
                 raise ConfigError(f"{said}.", "Another method encodes in another way.", "Name variants of one method.")
         if lead in led:
@@ -227,3 +231,22 @@ def _check_encoded(suite: Suite) -> None:
     if twice := sorted({name for name in led if led.count(name) > 1}):
         raise ConfigError(f"The suite {suite.name} names {twice[0]!r} twice in `encoded`.", "",
                           "Name it under the row whose clips it releases.")
+
+
+def check_shared(suite: Suite, name: str, own: Mapping[str, Any], lead: str, given: Mapping[str, Any]) -> None:
+    """That a row could release the encoded clips of another, from the facts of both. Raises ConfigError.
+
+    The values themselves are compared when they are there, by `bench.run.stage_encode.check_encoded`.
+    """
+    said, remedy = f"The suite {suite.name} gives {name!r} the encoded clips of {lead!r} in `encoded`", \
+        f"Take {name!r} out of the list."
+    if not own.get("full_claim") or own["lane"] != "enforced":
+        raise ConfigError(f"{said}.", f"It has none: its lane is {own['lane']!r}, and only methods of the lane "
+                          "'enforced' encode a clip apart from its release.", remedy)
+    lengths = clip_length(own), clip_length(given)
+    if lengths[0] != lengths[1]:
+        raise ConfigError(f"{said}.", f"Its clips have {lengths[0]} frames, those of {lead} have {lengths[1]}.", remedy)
+    shapes = [{b["name"]: b for b in facts["branches"]} for facts in (own, given)]
+    if own["encodes"] != given["encodes"] or shapes[0].keys() != shapes[1].keys():
+        raise ConfigError(f"{said}.", f"Its branches are {', '.join(shapes[0]) or own['encodes']}, those of {lead} "
+                          f"are {', '.join(shapes[1]) or given['encodes']}.", remedy)
