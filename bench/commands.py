@@ -237,7 +237,8 @@ def status_lines(workdir: Path) -> Iterator[str]:
         if run["finished"] is None and work.in_use():
             run["status"] = "running"
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"]))
-        yield f"{when}  {run['status']:<11} {run['command']}  ({run['stages']} stages, {run['failed']} failed)"
+        ended = "" if run["finished"] is None else f", {run['failed']} failed"
+        yield f"{when}  {run['status']:<11} {run['command']}  ({run['stages']} stages{ended})"
     for base in sorted((work.root / "stages").iterdir()):
         found = list(work.finished(base.name))
         yield f"{base.name:<8} {len(found)} done, {sum(r['seconds'] for r in found):.0f} s"

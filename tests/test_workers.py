@@ -19,7 +19,8 @@ from bench.seeds import derive
 
 FAULTS = {
     "raises": "ZeroDivisionError: the sum of nothing.*faulty.py, line",
-    "nan": r"uint8 \(T, H, W, 3\), got float64", "shape": r"returned uint8 \(5, 15, 16, 3\), wanted uint8 \(5, 16",
+    "nan": r"uint8 \(T, H, W, 3\), got float64.*At faulty.py, line 31",
+    "shape": r"returned uint8 \(5, 15, 16, 3\), wanted uint8 \(5, 16",
     "length": r"returned uint8 \(4, 16, 16, 3\), wanted uint8 \(5,", "none": "returned NoneType, not a Video",
     "array": "returned ndarray, not a Video", "fps": "changed fps from 23.976 to 28.976",
     "writes": "writes to its input",

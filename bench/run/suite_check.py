@@ -69,7 +69,8 @@ def _check_track(suite: Suite, used: Iterable[tuple[str, Spec]]) -> None:
             made, found = ("videos of faces", "reports") if not traffic else ("reports of traffic", "videos")
             raise ConfigError(f"{spec} measures {found}, and {suite.dataset} gives {made}.",
                               "Faces and traffic are two tracks with measurements of their own.",
-                              f"Take a dataset of the other track, or another suite (`veilbench list {kind}`).")
+                              f"Take the suite {'traffic-mini' if traffic else 'demo'} (`veilbench list suites` has "
+                              f"more), or a dataset and {kind} of one track.")
 
 
 # ---- plug-ins ------------------------------------------------------------------------------------------------------

@@ -168,18 +168,28 @@ def main() -> None:
             header, arrays = wire.receive(inward)
         except wire.WireClosed:
             return
-        wire.send(outward, *_answer(getattr(session, header["op"]), header, arrays))
+        wire.send(outward, *_answer(getattr(session, header["op"]), header, arrays, session.row))
 
 
-def _answer(operation: Callable[..., Answer], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Answer:
+def _answer(operation: Callable[..., Answer], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+            row: str) -> Answer:
     try:
         return operation(header, arrays)
     except UserError as error:
         return {"refused": [error.what, error.why, error.remedy]}, {}
     except BaseException as error:
         traceback.print_exc()
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = _fault(traceback.extract_tb(error.__traceback__), row or header.get("name", ""))
         if "read-only" in str(error):
             error = ValueError("it writes to its input, which belongs to the harness; copy the frames first")
         return {"error": f"{type(error).__name__}: {error}"[:2000],
-                "where": f"At {Path(last.filename).name}, line {last.lineno}."}, {}
+                "where": where}, {}
+
+
+def _fault(frames: list[traceback.FrameSummary], row: str) -> str:
+    """The last line of the method's own files that led to a fault, else the last line of all."""
+    own = registry.source_file("methods", registry.Spec.parse(row).name)
+    folder = own.parent if own.name == "__init__.py" else None
+    mine = [f for f in frames if Path(f.filename) == own or (folder and Path(f.filename).is_relative_to(folder))]
+    last = (mine or frames)[-1]
+    return f"At {Path(last.filename).name}, line {last.lineno}."
