@@ -18,9 +18,12 @@ from bench.nets.states import fill, packed, part_of
 from bench.nets.swap import IDENTITY, SIZES, KernelPredictor, Kernels, SwapNet, SwapSize, blended, sized
 from bench.nets.swap_published import IDENTITY_PX, load_published, script_codes
 
-WEIGHTS = {"identity": 2.0, "style": 0.2, "features": 1.0, "same": 4.0}  # of the four losses
+WEIGHTS = {"example": 10.0, "identity": 3.0, "style": 0.2, "features": 1.0}  # of the four losses
 SOURCES, TARGETS = 4, 4  # people of a batch, and pictures that each is put on; the last shows that very person
-PACE = Pace(rate=2e-3, betas=(0.9, 0.99))
+ENLARGED, RIM = 1.2, 0.2  # ellipse that teaches the mask, over the detected box; width of its soft rim, of its radius
+PREDICTOR = 0.02  # its share of the rate: a kernel is a sum over some hundred inputs, so that all of it moves at once
+SHOWN = 0.3  # share of the steps in which the network learns from examples alone
+PACE = Pace(rate=5e-3, betas=(0.9, 0.99))
 PICTURES_AT_ONCE = 32
 PROFILES = tuple(SIZES)
 BLACK = "frames without a face, blacked out"
@@ -38,18 +41,20 @@ class FaceSwap(Anonymizer):
     Source: Xu et al., MobileFaceSwap, AAAI 2022; inference code Seanseattle/MobileFaceSwap (Apache-2.0; written anew).
     Kept: one source who is independent of the filmed people (a picture of a public person, no person of any split),
     predicted kernels, the mask, the number of parameters at paper size. Scaled: channels in `tiny`. Ours by inference,
-    for no training code is public and no teacher was at hand: the losses, 2 (1 - cos) between the identity of output
-    and source, squared distance of the means and deviations of early identity features (.2), distance of feature maps
-    to those of the frame (1), and L1 where source and frame show one person (4); the crop of the harness in place of
-    an alignment to five points. Published weights are read as safetensors (path, sha256) with the identity network
-    as TorchScript beside them.
+    for no training code is public and no teacher was at hand: what stands for its swapped faces, the picture of the
+    person, of six, whose feature maps are nearest to those of the frame, laid onto the face that was found there (L1
+    inside an ellipse about it, 10; the frame itself where it shows that person), alone at first; the losses beside
+    it, 3 (1 - cos) between the identities of output and source, both taken from the mean of public people, squared
+    distance of the means and deviations of early identity features (.2), distance of feature maps to those of the
+    frame (1); the mask, which learns that ellipse; the crop of the harness in place of an alignment to five points.
+    Published weights are read as safetensors (path, sha256) with the identity network as TorchScript beside them.
     """
 
     fits = True
     assets = ("source_faces_method", "identity_method", "feature_method")
     variants = {"other": {"source": 1}}
 
-    def __init__(self, *, source: int = 0, steps: int = 500, frames_per_video: int = 2, path: str = "",
+    def __init__(self, *, source: int = 0, steps: int = 700, frames_per_video: int = 2, path: str = "",
                  sha256: str = "", identity_path: str = "", identity_sha256: str = ""):
         self.source, self.steps, self.frames_per_video = source, steps, frames_per_video
         self.published = (path, sha256, identity_path, identity_sha256)
@@ -78,7 +83,8 @@ class FaceSwap(Anonymizer):
         lesson = _Lesson(self.predictor, self.net, self.size, *judges, pictures)
         rng = ctx.rng("frames")
         targets = draw_frames(data.train, self.frames_per_video, rng)
-        lesson.learn(targets.reshape(-1, *targets.shape[2:]), self.source, self.steps, rng, ctx.report)
+        lesson.learn(as_targets(targets.reshape(-1, *targets.shape[2:]), self.size.side_px), self.source, self.steps,
+                     rng, ctx.report)
         self.code = lesson.code(self.source, 0)
         held = draw_frames(data.calibration, 1, rng)[:64, 0]
         lesson.check(held, self._kernels(), lesson.vectors[self.source, 0], ctx.report)
@@ -144,6 +150,36 @@ def swap(net: SwapNet, kernels: Kernels, frames: np.ndarray, side_px: int) -> np
     return np.concatenate(parts)
 
 
+def as_targets(frames: np.ndarray, side_px: int) -> torch.Tensor:
+    """uint8 (N, S, S, 3) -> (N, 4, side, side) in 0 .. 1: the picture, and an ellipse about the face found in it.
+
+    Soft at its rim; nothing where no face is found.
+    """
+    boxes, at = looked_at(frames), np.arange(frames.shape[1]) + 0.5
+    middle, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ENLARGED * (boxes[:, 2:] - boxes[:, :2]) / 2
+    away = [(at - m[:, None]) / h[:, None] for m, h in zip(middle.T, half.T, strict=True)]  # x, y: (N, S)
+    inside = (1 - np.hypot(away[0][:, None], away[1][:, :, None])) / RIM + 0.5
+    masks = torch.from_numpy(np.nan_to_num(inside.clip(0, 1))[:, None]).float()
+    return _resized(torch.cat([as_pictures(frames), masks], 1), side_px, side_px)
+
+
+def placed(faces: torch.Tensor, onto: torch.Tensor) -> torch.Tensor:
+    """Pictures (N, 3, S, S) of `faces`, moved and scaled so that their ellipses lie on those of `onto` (N, 4, S, S)."""
+    (middle, radius), (there, wide) = _ellipse(faces[:, 3]), _ellipse(onto[:, 3])  # (N, 2) each
+    scale = radius / wide
+    theta = torch.cat([torch.diag_embed(scale), (middle - scale * there)[:, :, None]], 2)
+    grid = F.affine_grid(theta, list(onto[:, :3].shape), align_corners=False)
+    return F.grid_sample(faces[:, :3], grid, padding_mode="border", align_corners=False)
+
+
+def _ellipse(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Middle and spread (N, 2) of masks (N, S, S) along x and y, of canvases that reach from -1 to 1."""
+    at = (2 * torch.arange(mask.shape[1]) + 1) / mask.shape[1] - 1
+    share = torch.stack([mask.sum(1), mask.sum(2)], 1) / (mask.sum((1, 2))[:, None, None] + 1e-6)  # (N, 2, S)
+    middle = (share * at).sum(2)
+    return middle, ((share * (at - middle[:, :, None]).square()).sum(2) + 1e-4).sqrt()
+
+
 def _resized(batch: torch.Tensor, height: int, width: int) -> torch.Tensor:
     if batch.shape[2:] == (height, width):
         return batch
@@ -158,60 +194,82 @@ class _Lesson:
         self.predictor, self.net, self.size = predictor, net, size
         self.identity, self.feature = identity, feature
         people, each = pictures.shape[:2]
-        self.pictures = _resized(as_pictures(pictures.reshape(-1, *pictures.shape[2:])), size.side_px, size.side_px)
+        faces = as_targets(pictures.reshape(-1, *pictures.shape[2:]), size.side_px)
+        self.pictures = faces[:, :3]
         with torch.no_grad():
             maps = [self._large(part) for part in self.pictures.split(PICTURES_AT_ONCE)]
             self.maps = torch.cat(maps).unflatten(0, (people, each))  # (P, K, d, h, w)
             seen = [self.identity.maps(part) for part in self.pictures.split(PICTURES_AT_ONCE)]
             self.vectors = torch.cat([self.identity.vector(m) for m in seen]).unflatten(0, (people, each))
             style = torch.cat([_style(m) for m in seen])
+        self.middle = self.vectors.mean((0, 1))
         self.spread = style.std(0) + 1e-3
         self.style = style.unflatten(0, (people, each))  # (P, K, c)
-        self.pictures = self.pictures.unflatten(0, (people, each))
+        self.faces = faces.unflatten(0, (people, each))  # (P, K, 4, S, S)
+        self.layouts = self._layout(faces).unflatten(0, (people, each))
 
     def _large(self, batch: torch.Tensor) -> torch.Tensor:
         """The last identity map of enlarged pictures, so that it has a few positions to read."""
         side = max(IDENTITY_PX, batch.shape[2])
         return self.identity.maps(_resized(batch, side, side))[-1]
 
+    @torch.no_grad()
+    def _layout(self, faces: torch.Tensor) -> torch.Tensor:
+        """(N, d): what lies where in pictures (N, 4, S, S), as feature maps whose positions have unit length."""
+        parts = [self.feature.maps(part)[3] for part in faces[:, :3].split(PICTURES_AT_ONCE)]
+        return F.normalize(torch.cat(parts), dim=1).flatten(1)
+
+    def apart(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Unit vectors (N, d) from the mean of all public people on, so that two people lie apart."""
+        return F.normalize(vectors - self.middle, dim=1)
+
     def code(self, person: int, picture: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self.vectors[person, picture][None].clone(), self.maps[person, picture][None].clone()
 
-    def learn(self, targets: np.ndarray, source: int, steps: int, rng: np.random.Generator, report: Any) -> None:
-        """Half of the batches' people are the source of the release, the others any public people.
+    def learn(self, targets: torch.Tensor, source: int, steps: int, rng: np.random.Generator, report: Any) -> None:
+        """Three quarters of a batch put on the source of the release, the others any public person.
 
-        For the last two fifths of the steps the statistics of normalisation rest, as they do in a release.
+        At first the network learns from its examples alone. For the last two fifths of the steps the statistics of
+        normalisation rest, as they do in a release.
         """
-        descent = Descent("face_swap", [(self.predictor, 1.0), (self.net, 1.0)], PACE, steps)
+        descent = Descent("face_swap", [(self.predictor, PREDICTOR), (self.net, 1.0)], PACE, steps)
+        layouts = self._layout(targets)
         self.predictor.train(), self.net.train()
         for step in range(steps):
             if step == 3 * steps // 5:
                 self.predictor.eval(), self.net.eval()
-            people = np.where(np.arange(SOURCES) % 2, rng.integers(len(self.vectors), size=SOURCES), source)
+            people = np.append(np.full(SOURCES - 1, source), rng.integers(len(self.vectors)))
             picture = rng.integers(self.vectors.shape[1], size=(2, SOURCES))
-            frames = as_pictures(targets[rng.integers(len(targets), size=SOURCES * TARGETS)])
-            frames = _resized(frames, self.size.side_px, self.size.side_px).unflatten(0, (SOURCES, TARGETS))
-            frames = torch.cat([frames[:, 1:], self.pictures[people, picture[1]][:, None]], 1).flatten(0, 1)
-            descent.step(self._loss(moved(frames, rng), people, picture[0], rng))
+            chosen = rng.integers(len(targets), size=(SOURCES, TARGETS - 1))
+            frames, own = targets[chosen], self.faces[people, picture[1]][:, None]
+            nearest = torch.einsum("std,skd->stk", layouts[chosen], self.layouts[people]).argmax(2)
+            examples = self.faces[torch.from_numpy(people)[:, None], nearest].flatten(0, 1)
+            examples = placed(examples, frames.flatten(0, 1)).unflatten(0, nearest.shape)
+            batch = torch.cat([torch.cat([frames, examples], 2), torch.cat([own, own[:, :, :3]], 2)], 1).flatten(0, 1)
+            descent.step(self._loss(moved(batch, rng), people, picture[0], rng, step < SHOWN * steps))
             if (step + 1) % 100 == 0:
                 report(f"step {step + 1}/{steps}: loss {descent.recent:.3f}")
 
-    def _loss(self, target: torch.Tensor, people: np.ndarray, picture: np.ndarray,
-              rng: np.random.Generator) -> torch.Tensor:
-        """target: (SOURCES x TARGETS, 3, S, S), those of a person side by side, the last showing the person."""
+    def _loss(self, batch: torch.Tensor, people: np.ndarray, picture: np.ndarray, rng: np.random.Generator,
+              shown: bool) -> torch.Tensor:
+        """batch: (SOURCES x TARGETS, 7, S, S), frame, ellipse and example; those of a person side by side."""
+        target, face, example = batch[:, :3], batch[:, 3:4].clamp(max=1), batch[:, 4:]
         kernels = self.predictor(self.vectors[people, picture], self.maps[people, picture]).repeated(TARGETS)
-        out = blended(target, *self.net(target, kernels))
+        swapped, mask = self.net(target, kernels)
+        taught = WEIGHTS["example"] * (face * (swapped - example).abs()).mean() + F.binary_cross_entropy(mask, face)
+        if shown:
+            return taught
+        out = blended(target, swapped, face)
         seen = self.identity.maps(moved(out, rng))
-        wanted = self.vectors[people, picture].repeat_interleave(TARGETS, 0)
-        identity = 1 - (self.identity.vector(seen) * wanted).sum(1).mean()
+        wanted = self.apart(self.vectors[people, picture]).repeat_interleave(TARGETS, 0)
+        identity = 1 - (self.apart(self.identity.vector(seen)) * wanted).sum(1).mean()
         style = self.style[people, picture].repeat_interleave(TARGETS, 0)
         style_loss = F.smooth_l1_loss(_style(seen) / self.spread, style / self.spread)
         with torch.no_grad():
             before = self.feature.maps(target)
         features = sum(unlike(a, b) for a, b in zip(self.feature.maps(out)[2:4], before[2:4], strict=True))
-        same = (out - target).abs().unflatten(0, (-1, TARGETS))[:, -1].mean()
         return (WEIGHTS["identity"] * identity + WEIGHTS["style"] * style_loss + WEIGHTS["features"] * features
-                + WEIGHTS["same"] * same)
+                + taught)
 
     @torch.inference_mode()
     def check(self, frames: np.ndarray, kernels: Kernels, source: torch.Tensor, report: Any) -> None:

@@ -203,17 +203,38 @@ class Colour:
         return self.vector(self.maps(batch))
 
 
+@pytest.fixture
+def ovals(monkeypatch):
+    """Every picture counts as a face, where the ovals lie."""
+    monkeypatch.setattr(module, "looked_at", lambda frames: np.tile([4.0, 2, 28, 30], (len(frames), 1)))
+
+
+def test_the_mask_learns_an_ellipse_about_the_found_face_and_nothing_where_none_is(monkeypatch):
+    boxes = np.array([[4.0, 2, 28, 30], [np.nan] * 4])
+    monkeypatch.setattr(module, "looked_at", lambda frames: boxes)
+    frames = seeds.derive(2, "frames").integers(0, 256, (2, 32, 32, 3)).astype(np.uint8)
+    targets = module.as_targets(frames, 32)
+    np.testing.assert_array_equal(module.as_frames(targets[:, :3]), frames)
+    mask = targets[0, 3]
+    assert not targets[1, 3].any() and mask[16, 16] == 1 and mask[0, 0] == mask[31, 31] == 0
+    area = np.pi * 12 * 14 * module.ENLARGED ** 2  # of the whole ellipse; a few pixels of it lie beyond the canvas
+    assert 0.93 * area < float(mask.sum()) < 1.02 * area
+    assert 0 < float(mask[16, 1]) < 1, "its rim is soft"
+    assert module.as_targets(frames, 64).shape == (2, 4, 64, 64)
+
+
 def lesson_of(predictor: KernelPredictor, net: SwapNet) -> object:
     people = assets()["source_faces_method"]["pictures"]
     return module._Lesson(predictor, net, sized("tiny", 32), Colour(), Colour(), people)
 
 
-def test_a_swapped_frame_is_nearer_to_the_source_than_to_the_filmed_under_a_network_it_never_saw(monkeypatch):
+def test_a_swapped_frame_is_nearer_to_the_source_than_to_the_filmed_under_a_network_it_never_saw(monkeypatch, ovals):
     monkeypatch.setattr(module, "WEIGHTS", module.WEIGHTS | {"features": 0.1})
     torch.manual_seed(0)
     predictor, net = KernelPredictor(sized("tiny", 32), 3), SwapNet(sized("tiny", 32))
     lesson, filmed = lesson_of(predictor, net), development()
-    lesson.learn(np.concatenate([item.video.frames for item in filmed.train]), 0, 60, seeds.derive(1), print)
+    targets = module.as_targets(np.concatenate([item.video.frames for item in filmed.train]), 32)
+    lesson.learn(targets, 0, 100, seeds.derive(1), print)
     with torch.no_grad():
         kernels = predictor.eval()(*lesson.code(0, 0))
     frames = np.concatenate([item.video.frames for item in filmed.calibration])
@@ -225,7 +246,34 @@ def test_a_swapped_frame_is_nearer_to_the_source_than_to_the_filmed_under_a_netw
     assert (now @ source.T).mean() > (before @ source.T).mean()
 
 
-def test_a_network_that_passes_the_frame_on_made_no_progress():
+def test_an_example_lies_where_the_face_of_the_frame_lies(monkeypatch):
+    boxes = np.array([[8.0, 10, 32, 40], [24, 26, 54, 50]])
+    monkeypatch.setattr(module, "looked_at", lambda frames: boxes)
+    masks = module.as_targets(np.zeros((2, 64, 64, 3), np.uint8), 64)[:, 3:]
+    faces = masks.expand(-1, 4, -1, -1)  # pictures of nothing but their own ellipse
+    torch.testing.assert_close(module.placed(faces, faces), faces[:, :3], atol=1e-4, rtol=0)
+    moved = module.placed(faces, faces.flip(0))
+    assert (moved - faces[:, :3]).abs().mean() > 0.1 > 0.02 > (moved - faces.flip(0)[:, :3]).abs().mean()
+    none = torch.zeros(1, 4, 64, 64)
+    assert module.placed(faces[:1], none).isfinite().all(), "a frame without a face, where the example is not painted"
+
+
+def test_at_first_the_network_learns_from_pictures_of_the_source(monkeypatch, ovals):
+    monkeypatch.setattr(module, "SHOWN", 1.0)
+    torch.manual_seed(0)
+    predictor, net = KernelPredictor(sized("tiny", 32), 3), SwapNet(sized("tiny", 32))
+    lesson, colours = lesson_of(predictor, net), seeds.derive(3, "colours").integers(60, 250, (30, 3))
+    frames = np.concatenate([coloured(tuple(colour), 1, i) for i, colour in enumerate(colours)])
+    lesson.learn(module.as_targets(frames[:24], 32), 0, 100, seeds.derive(1), print)
+    held, middle = module.as_pictures(frames[24:]), (slice(None), slice(None), slice(10, 22), slice(10, 22))
+    with torch.no_grad():
+        drawn, mask = net.eval()(held, predictor.eval()(*lesson.code(0, 0)))
+    wanted = torch.tensor(SOURCE)[:, None, None] / 255
+    assert (drawn[middle] - wanted).abs().mean() < 0.3 * (held[middle] - wanted).abs().mean()
+    assert mask[..., 10:22, 10:22].mean() > 0.6 > 0.4 > mask[..., :2, :2].mean()
+
+
+def test_a_network_that_passes_the_frame_on_made_no_progress(ovals):
     torch.manual_seed(0)
     predictor, net = KernelPredictor(sized("tiny", 32), 3).eval(), SwapNet(sized("tiny", 32))
     with torch.no_grad():

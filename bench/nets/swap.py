@@ -69,8 +69,8 @@ class _Emit(nn.Module):
         self.conv, self.norm = nn.Conv2d(given, made, 3, padding=1), nn.BatchNorm2d(made)
         self.weight = nn.Conv2d(made, made, 3, padding=1)
         _start(self.conv)
-        _start(self.weight, 1 / kernel_px)  # so that the kernels keep the size of what they are laid on
-        nn.init.normal_(self.weight.bias, 0, 1 / kernel_px)  # type: ignore[arg-type]
+        _start(self.weight, 0.1 / kernel_px)  # at first nearly the same kernels for everybody
+        nn.init.normal_(self.weight.bias, 0, 0.5 / kernel_px)  # type: ignore[arg-type]
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = F.leaky_relu(self.norm(self.conv(x)), SLOPE)
