@@ -26,6 +26,7 @@ from bench.errors import WorkFolderError
 from bench.limits import limits
 from bench.positions import WORKS
 from bench.registry import ROOT
+from bench.relatives import relatives
 from bench.views import boards, columns_of
 
 TEMPLATES = ROOT / "site" / "templates"
@@ -97,6 +98,7 @@ def _write_pages(bundle: SiteData, new: Path) -> None:
             root="../", page=pages[name], method=info, name=name, claim=_claim(info), doc=paragraphs(info["doc"]),
             card=info.get("card"), strips=_strips(info, shared["datasets"], new), samples=_samples(info, new),
             numbers=_numbers(views, name),
+            relatives=relatives(bundle.cells, name),
             diagnostics=diagnostics(bundle.cells, name), limits=limits(bundle.cells, name),
             siblings=[other for other in pages if other != name and other.split("@")[0] == info["name"]], **shared)
         _write(new / pages[name], text)
