@@ -371,6 +371,6 @@ def test_the_method_page_shows_the_card_only_when_it_is_given(given_card, there)
     method = {"title": "T", "lane": "none", "publishable": True, "needs": [], "command": "c", "stages": [],
               "source_file": "f", "digest": "d", "versions": {}}
     page = _environment().get_template("method.html.j2").render(
-        root="../", page="m", method=method, name="m", claim=[], doc=[], strips=[], numbers=[], diagnostics=[],
-        limits=[], samples=[], siblings=[], pages={}, built="", environment={}, **given_card)
+        root="../", page="m", method=method, name="m", claim=[], doc=[], strips=[], numbers=[], relatives=[],
+        diagnostics=[], limits=[], samples=[], siblings=[], pages={}, built="", environment={}, **given_card)
     assert ('id="privacy-card"' in page) is there and "What it promises" in page
