@@ -66,7 +66,7 @@ def import_db(workdir: Path, source: Path) -> str:
         known = set((work.root / "imports").glob("*"))
         target = exchange.import_folder(work, source)
         counts = store.rebuild(work, database(workdir))
-    rows = f"{exchange.rows_of(target, 'cells')} numbers of {exchange.rows_of(target, 'runs')} runs"
+    rows = f"{exchange.rows_of(target, 'cells')} numbers"
     return f"{source} was imported into {workdir} before: {rows}." if target in known else \
         f"Imported {rows} from {source}; {workdir} now holds {counts['cells']} numbers."
 
